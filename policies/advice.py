@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from harbourmaster.api.field_errors import quote
-from harbourmaster.api.names import dns_subdomain, label_value, qualified_name
-from harbourmaster.policies import keys
+from harbourmaster.api.names import dns_subdomain, label_value, nearest, qualified_name
+from harbourmaster.policies import keys, validation
 from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.requirements import integer, is_contradictory
 from harbourmaster.policies.validation import label_selector, label_selector_values
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PodAffinity,
         PodAffinityTerm,
         Policy,
+        PolicyMetadata,
         PreferredSchedulingTerm,
         WeightedPodAffinityTerm,
     )
@@ -36,6 +37,8 @@ MAX_LENGTH: Final = 256
 """Characters of one warning: the API server cuts there."""
 MAX_WARNINGS: Final = 12
 _SHOWN_CHARACTERS: Final = 40
+_PREFIXES: Final = ("harbourmaster.dev/", "kupid.gardener.cloud/")
+_KEYS: Final = {key.partition("/")[2]: key for key in validation.SUPPORTED_VALUES}
 
 
 def warn(policy: Policy) -> tuple[str, ...]:
@@ -45,11 +48,22 @@ def warn(policy: Policy) -> tuple[str, ...]:
     what an invalid one breaks is not all told here.
     """
     spec = policy.spec or PolicySpec()
-    oddities = list(_oddities(spec, is_cluster_scoped=policy.is_cluster_scoped))
+    oddities = [*_key_oddities(policy.metadata)]
+    oddities += _oddities(spec, is_cluster_scoped=policy.is_cluster_scoped)
     shown = [_cut(text, MAX_LENGTH) for text in oddities[:MAX_WARNINGS]]
     if len(oddities) > MAX_WARNINGS:
         shown.append(f"{len(oddities) - MAX_WARNINGS} more warnings were omitted")
     return tuple(shown)
+
+
+def _key_oddities(metadata: PolicyMetadata) -> Iterator[str]:
+    """Find keys of ours that have no effect: labels, and misspelt annotations."""
+    for place, own in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        for key in (key for key in own or () if key.startswith(_PREFIXES)):
+            near = _KEYS.get(nearest(key.partition("/")[2], _KEYS), "")
+            to_do = f"did you mean the annotation {near}?" if near else "correct or remove it"
+            if key != near if place == "annotations" else near:
+                yield f"metadata.{place}[{_cut(key, MAX_LENGTH // 3)}]: has no effect: {to_do}"
 
 
 def _oddities(spec: PolicySpec, *, is_cluster_scoped: bool) -> Iterator[str]:
@@ -139,7 +153,8 @@ def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[st
     wanted = "an integer" if is_number else "a label value"
     for index, value in enumerate(requirement.values or ()):
         if label_value(value) or (is_number and integer(value) is None):
-            yield f"{path}[{index}]: {_quote(value)} is not {wanted} that schedulers accept"
+            to_do = ": write one item for each value" if "," in value else ""
+            yield f"{path}[{index}]: {_quote(value)} is not {wanted} that schedulers accept{to_do}"
 
 
 def _pod_affinity(affinity: PodAffinity, path: str) -> Iterator[str]:
@@ -164,6 +179,8 @@ def _pod_term(term: PodAffinityTerm, path: str) -> Iterator[str]:
     yield from _label_selector(term.namespace_selector, f"{path}.namespaceSelector")
     yield from _repeats(term.namespaces or (), f"{path}.namespaces")
     yield from _label_keys(term, path)
+    if term.topology_key == "hostname":
+        yield f"{path}.topologyKey: no label of nodes: did you mean kubernetes.io/hostname?"
 
 
 def _label_keys(term: PodAffinityTerm, path: str) -> Iterator[str]:

@@ -44,7 +44,12 @@ from harbourmaster.webhook.gating import (
     fixed_gating,
     names_objects,
 )
-from harbourmaster.webhook.key_warnings import gating_of_template, key_refusal, object_warnings
+from harbourmaster.webhook.key_warnings import (
+    eviction_warnings,
+    gating_of_template,
+    key_refusal,
+    object_warnings,
+)
 from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.probe_pod import is_probe_pod, probe_pod_policy
 from harbourmaster.webhook.review import (
@@ -289,6 +294,7 @@ def _without_gate(  # noqa: PLR0913 - all that was decided before
     if engine.has_gates(name, namespace):
         return _with_key_warnings(request, kind, workload, pod, merged or LEFT_ALONE, engine)
     warnings = engine.namespace_warnings(name, namespace)
+    warnings += eviction_warnings(kind, workload, pod)
     if warnings or waits:
         warnings += object_warnings(kind, workload, pod)
     return with_warnings(merged or LEFT_ALONE, warnings)
@@ -332,7 +338,7 @@ def _with_key_warnings(
             workload.metadata, [warning for warning in warnings if warning not in former]
         ):
             return Verdict(DENIED, deny(refusal), warnings=warnings)
-    return with_warnings(verdict, warnings)
+    return with_warnings(verdict, warnings + eviction_warnings(kind, workload, pod))
 
 
 def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning, ...]:

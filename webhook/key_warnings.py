@@ -23,6 +23,7 @@ from harbourmaster.gates.owners import REPLICA_SET, SUPPORTED
 from harbourmaster.gates.waits import inherit_wait
 from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
+from harbourmaster.rescheduling.model import NEVER_EVICT
 from harbourmaster.webhook.gating import Gating
 from harbourmaster.webhook.reviewed_object import annotations_of, owners_of
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
 _TEMPLATE: Final = "annotations of the pod template"
+_MARK: Final = NEVER_EVICT.encode()
 _NAME: Final = "app.kubernetes.io/name"
 _NONE: Final[dict[str, str]] = {}
 
@@ -117,6 +119,18 @@ def gating_of_template(kind: Kind, workload: ReviewedObject, pod: PodView) -> Ga
         patch=msgspec.json.encode(operations) if operations else b"",
         warnings=warnings_of((WAIT_SHADOWED,)) if is_shadowed else (),
     )
+
+
+def eviction_warnings(
+    kind: Kind, workload: ReviewedObject, pod: PodView
+) -> tuple[AdmissionWarning, ...]:
+    """Warn of a mark for the rescheduler that a workload has itself, where its pods need it."""
+    meta = workload.metadata if kind.is_template else None
+    is_marked = meta is not None and _MARK in bytes(meta.annotations) + bytes(meta.labels)
+    if not is_marked or _MARK in bytes(pod.annotations) or NEVER_EVICT in pod.labels:
+        return ()
+    text = f"{NEVER_EVICT} protects no pod: metadata: write it in the metadata of the pod template"
+    return (AdmissionWarning("never-evict-unused", text),)
 
 
 def warnings_of(mistakes: Iterable[Mistake]) -> tuple[AdmissionWarning, ...]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import render_value as shown
 from harbourmaster.api.names import did_you_mean, nearest
-from harbourmaster.api.resources import APPS, CRON_JOBS, PODS
+from harbourmaster.api.resources import APPS, CRON_JOBS, JOBS, PODS
 from harbourmaster.cli.findings import conclude, finding_of
 from harbourmaster.cli.live.files import manifests_in, read_paths
 from harbourmaster.cli.offline import (
@@ -39,6 +39,7 @@ from harbourmaster.cli.why.offline import listed_by_tag
 from harbourmaster.controller.lifecycle.owners import tracked_names
 from harbourmaster.gates.metadata import names_of
 from harbourmaster.gates.owners import STATEFUL_SET, SUPPORTED
+from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
 from harbourmaster.lifecycle.workload_owners import SHARING_ADVICE
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import is_policy_kind
@@ -71,6 +72,7 @@ _KINDS: Final = {
     "provider": "KeptnMetricsProvider",
 }
 """The kinds that fields of our kinds, and Keptn's keys of workloads, name, in small letters."""
+_NAMED: Final = (*_KINDS.values(), "Metric", "MetricsProvider")
 _PROVIDERS: Final = {"Metric": "MetricsProvider", "GlobalMetric": "GlobalMetricsProvider"}
 
 
@@ -117,9 +119,14 @@ def validate(arguments: Arguments) -> int:
             tagged = listed_by_tag(value, manifests, from_tag=engine.settings.version_from_tag)
             mine += [finding_of("warning", item, subject, text) for text in tagged]
         mine += _sharing(item, subject, owners)
+        mine += [
+            finding_of("warning", item, subject, text) for text in _brief_jobs(value, manifests)
+        ]
         for path, named, name in _names(value, kind if schemas(group, kind) else ""):
             if (named, name) not in names:
-                text = f'{named} "{name}" is not among the files: {path}: add it, or ignore this'
+                near = next((f"; {kind} {name} is" for kind in _NAMED if (kind, name) in names), "")
+                to_do = f"add it, or ignore this{near}"
+                text = f'{named} "{name}" is not among the files: {path}: {to_do}'
                 mine.append(finding_of("warning", item, subject, text))
     matches = _count_matches(engine, manifests)
     return conclude(arguments, results, matches, "harbourmaster check manifests")
@@ -166,6 +173,18 @@ def _sharing(item: Document, subject: str, owners: Owners | None) -> Iterator[Fi
             text = f"its workload {names.workload} is that of {first}, too ({which})"
             text = f"{text}: spec.template.metadata: {SHARING_ADVICE}"
             yield finding_of("warning", item, subject, text)
+
+
+def _brief_jobs(manifest: dict[str, Any], manifests: list[dict[str, Any]]) -> Iterator[str]:
+    """Warn of a wait for a Job that is deleted when it has ended: later pods never start."""
+    meta = object_in(pod_in(manifest, kind_of(manifest)[2]), "metadata")
+    waits = waits_of({key: str(text) for key, text in object_in(meta, "annotations").items()})
+    names = {item.name for item in waits.items if item.kind == "job"} if waits else set()
+    for job in (job for job in manifests if names and job.get("kind") == JOBS.kind):
+        is_brief = "ttlSecondsAfterFinished" in object_in(job, "spec")
+        if is_brief and name_of(job) in names and namespace_of(job) == namespace_of(manifest):
+            text = f"waits for Job {name_of(job)}, which is deleted when it has ended"
+            yield f"{text}: {WAIT_FOR_KEY}: remove spec.ttlSecondsAfterFinished of the Job"
 
 
 def _manifests_to_create(items: Iterable[Document | Problem]) -> list[Document | Problem]:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates import metadata as keys
+from harbourmaster.gates import waits as wait_keys
 from harbourmaster.gates.known_keys import (
     IS_OFF,
     STATE_KEYS,
@@ -22,7 +24,7 @@ from harbourmaster.gates.known_keys import (
     similar_key,
     unknown_keys,
 )
-from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup, names_of
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.waits import WAIT_FOR_KEY, WAIT_KEYS, is_wait_inherited, waits_of
 
@@ -61,30 +63,23 @@ WAIT_SHADOWED: Final = Mistake(
 def key_mistakes(
     annotations: Mapping[str, str], labels: Mapping[str, str], at: str = "metadata.{}"
 ) -> tuple[Mistake, ...]:
-    """Unknown keys, and lists that name nothing; ``at`` is where both maps stand."""
+    """Unknown keys, and lists without a valid name; ``at`` is where both maps stand."""
     unknown, labelled = unknown_keys(annotations), unknown_keys(labels)
-    empty = [
-        key for key in _LISTS if (value := annotations.get(key)) and not value.strip(_SEPARATORS)
-    ]
-    waits: tuple[Mistake, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
     # What a template inherits is told where the workload has it.
     if _WAIT_KEYS & annotations.keys() and not is_wait_inherited(annotations):
-        waits = tuple(_waits(annotations, at))
+        mistakes = tuple(_waits(annotations, at))
+    if not annotations.keys().isdisjoint(_LISTS):
+        mistakes = (*_list_mistakes(annotations, at.format("annotations")), *mistakes)
     if keys.DEPLOYMENT_TIMEOUT_KEY in annotations:
-        waits += tuple(_timeout_mistakes(annotations[keys.DEPLOYMENT_TIMEOUT_KEY], at))
+        mistakes += tuple(_timeout_mistakes(annotations[keys.DEPLOYMENT_TIMEOUT_KEY], at))
     # Most have none, and admission asks here for each of them.
-    if not unknown and not labelled and not empty:
-        return waits
-    at_annotations = at.format("annotations")
-    to_do = "name definitions, separated by commas, or remove it"
+    if not unknown and not labelled:
+        return mistakes
     return (
-        *_unknown(unknown, at_annotations),
+        *_unknown(unknown, at.format("annotations")),
         *_unknown(labelled, at.format("labels")),
-        *(
-            Mistake("gate-list-empty", f'key "{key}" names no check: {at_annotations}: {to_do}')
-            for key in empty
-        ),
-        *waits,
+        *mistakes,
     )
 
 
@@ -127,7 +122,12 @@ def kind_mistakes(
 def opt_in_mistakes(
     name: str, annotations: Mapping[str, str], labels: Mapping[str, str]
 ) -> tuple[Mistake, ...]:
-    """On a namespace that asks for gates and gets none."""
+    """On a namespace that asks for gates, or for waits, and gets none."""
+    wanted = labels.get(WAIT_FOR_KEY, annotations.get(WAIT_FOR_KEY, ""))
+    if wanted and labels.get(WAIT_FOR_KEY) not in wait_keys.OF_NAMESPACES:
+        choices = " or ".join(wait_keys.OF_NAMESPACES)
+        text = f'{WAIT_FOR_KEY} of namespace "{name}" has no effect: "{cut(wanted)}"'
+        return (Mistake("gate-wait-label", f"{text}: label it with {choices}"),)
     for key, value in mistaken_opt_in(annotations).items():
         if key == OPT_IN_KEY:
             shown = cut(value)
@@ -164,6 +164,17 @@ def _waits(annotations: Mapping[str, str], at: str) -> Iterable[Mistake]:
         if shown:
             text = f"{shown} has no effect: {at.format('annotations')}: add {WAIT_FOR_KEY}"
             yield Mistake("gate-wait-invalid", text)
+
+
+def _list_mistakes(annotations: Mapping[str, str], at: str) -> Iterable[Mistake]:
+    for key in _LISTS:
+        listed = annotations.get(key, "")
+        if listed and not listed.strip(_SEPARATORS):
+            text = f'key "{key}" names no check: {at}: name definitions, separated by commas'
+            yield Mistake("gate-list-empty", f"{text}, or remove it")
+        for name in [name for name in names_of(listed) if dns_subdomain(name)][:MAX_TOLD]:
+            text = f'"{cut(name)}" is not a name of a definition: {at}[{key}]'
+            yield Mistake("gate-list-invalid", f"{text}: write names, separated by commas")
 
 
 def _timeout_mistakes(text: str, at: str) -> Iterable[Mistake]:

@@ -38,6 +38,7 @@ DISABLED: Final = "disabled"
 """Pods of the namespace do not wait for objects."""
 REQUIRED: Final = "required"
 """Pods of the namespace are not created while the webhook is down."""
+OF_NAMESPACES: Final = (REQUIRED, DISABLED)
 
 OnTimeout = Literal["Keep", "Release", "Fail"]
 ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("Keep", "Release", "Fail")
@@ -219,6 +220,8 @@ def _item(part: str, *, suggests: bool) -> WaitItem:
     kind = _WORDS.get(word) or word
     if kind not in KINDS and "." not in kind:
         near = did_you_mean(word, _WORDS) if suggests and len(word) <= _COMPARED else ""
+        if _ITEM.fullmatch(name) and "/" in name:
+            near = f"objects are of the pod's own namespace: write {cut(name)}"
         to_do = near or f"use {', '.join(KINDS)} or PLURAL.GROUP"
         raise ValueError(_fault(f'"{cut(word)}" is not a kind', to_do))
     key, is_label, label = name.partition("=") if kind == "pod" else (name, "", "")

@@ -33,8 +33,9 @@ _LONGEST: Final = 253
 """Characters of the name of a host."""
 SYSTEM: Final = "system"
 """Stands for the authorities of the system, which a kubeconfig without any trusts."""
+_FILE: Final = "names a file: give what kubectl config view --raw --flatten --minify prints"
 _OF_CLUSTERS: Final = {
-    "certificate-authority": "names a file: give certificate-authority-data",
+    "certificate-authority": _FILE,
     "insecure-skip-tls-verify": "is refused: give certificate-authority-data",
     "proxy-url": "is refused: the cluster must be reached without it",
 }
@@ -42,8 +43,8 @@ _OF_USERS: Final = {
     "exec": "plugins are not run: give a token or a client certificate",
     "auth-provider": "is refused: give a token or a client certificate",
     "tokenFile": "names a file: give a token",
-    "client-certificate": "names a file: give client-certificate-data",
-    "client-key": "names a file: give client-key-data",
+    "client-certificate": _FILE,
+    "client-key": _FILE,
     "username": "and password are refused: give a token or a client certificate",
     "password": "and username are refused: give a token or a client certificate",
     "as": "is refused: give credentials of the user itself",

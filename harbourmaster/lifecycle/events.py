@@ -107,6 +107,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "GateExpired": ("GateExpired",),
     "GateKeyUnknown": ("GateKeyUnknown",),
     "GateListEmpty": ("GateListEmpty",),
+    "GateListInvalid": ("GateListInvalid",),
     "GateOwnerUnsupported": ("GateOwnerUnsupported",),
     "GateOrphaned": ("GateOrphaned",),
     "GateReleased": ("GateReleased",),

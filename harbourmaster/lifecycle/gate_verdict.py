@@ -299,8 +299,12 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
     if app is None:
         if "KeptnAppVersion" in case.facts.unread:
             return GateVerdict("waits-for-app", text)
-        which = f"{version.spec.workload_name} in version {version.spec.version}"
-        advice = f'list it in KeptnApp {version.spec.app} with version "{version.spec.version}": '
+        # A KeptnApp lists workloads without its own name before theirs.
+        name = version.spec.workload_name.removeprefix(f"{version.spec.app}-")
+        which = f"{name} in version {version.spec.version}"
+        advice = (
+            f'list {name} in KeptnApp {version.spec.app} with version "{version.spec.version}": '
+        )
         advice += f"kubectl -n {case.pod.namespace} edit keptnapps {version.spec.app}"
         owners = describe_owners(case.facts.workload)
         text = f"{text}: no KeptnAppVersion has {which} yet{owners and f'; {owners}'}"

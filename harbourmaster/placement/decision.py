@@ -135,7 +135,8 @@ def best_of(name: str, scores: Mapping[str, float]) -> str:
 def nothing_suits(verdicts: Sequence[CandidateVerdict], what: str) -> str:
     """Why there is no target, the most frequent reasons first."""
     if not verdicts:
-        return f"there is no {what}"
+        own = " in its namespace, and others do not count" if what == "cluster" else ""
+        return f"there is no {what}{own}"
     reasons = Counter(verdict.reason for verdict in verdicts)
     listed = [f"{count} times {reason}" for reason, count in reasons.most_common(_SHOWN)]
     more = len(reasons) - len(listed)

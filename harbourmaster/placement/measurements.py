@@ -108,7 +108,9 @@ class Measuring:
         metric = self._snapshot.metrics.get(key)
         if metric is None:
             kind = "Metric" if key[0] else "GlobalMetric"
-            return MetricFault("UnknownMetric", f"there is no {kind} '{key[1]}'")
+            is_scoped = not key[0] and (cluster.namespace, key[1]) in self._snapshot.metrics
+            to_do = ", but a Metric: set scope: Namespaced" if is_scoped else ""
+            return MetricFault("UnknownMetric", f"there is no {kind} '{key[1]}'{to_do}")
         source, readings = metric.spec.provider, self._snapshot.readings
         reading, query = readings.get(key), source.metric
         if key in self._per_cluster:
@@ -148,7 +150,8 @@ def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
     if not math.isfinite(value):
         return _invalid(f"the value of '{name}' is {value:g}, which is not a number")
     if not low <= value <= high:
-        return _invalid(f"the value {value:g} of '{name}' is not within {low:g} to {high:g}")
+        text = f"the value {value:g} of '{name}' is not within {low:g} to {high:g}"
+        return _invalid(f"{text}: correct min, max or the query of the metric")
     if spec.allowed_values and value not in spec.allowed_values:
         return _invalid(f"the value {value:g} of '{name}' is not one of the allowed values")
     if math.isinf(high - low):

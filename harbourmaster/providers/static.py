@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harbourmaster.api.names import did_you_mean
 from harbourmaster.providers.errors import NoValuesError
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import format_shortest, parse_finite, parse_quantity
@@ -29,7 +30,9 @@ class Static:
         """Return the value, with the time of the question."""
         given = (target.static or {}).get(question.query)
         if given is None:
-            raise NoValuesError(f"the provider has no value '{one_line(question.query)}'")
+            near = did_you_mean(question.query, target.static or {})
+            text = f"the provider has no value '{one_line(question.query)}'{near and f': {near}'}"
+            raise NoValuesError(text)
         number = parse_quantity(given) if isinstance(given, str) else parse_finite(given)
         value = format_shortest(number)
         at = self._now() if question.end is None else question.end

@@ -91,7 +91,10 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
     kind = "integer or string" if is_number else schema.get("type", "")
     is_truth = isinstance(value, bool) and kind not in {"boolean", ""}
     if is_truth or not isinstance(value, _TYPES.get(kind, object)):
-        yield at, f"Invalid value: {render_value(value)}: must be of the type {kind}"
+        to_do = (
+            ": put it in quotes" if kind == "string" and not isinstance(value, dict | list) else ""
+        )
+        yield at, f"Invalid value: {render_value(value)}: must be of the type {kind}{to_do}"
         return
     for name in _exceeded_limits(value, schema):
         yield at, f"Invalid value: {render_value(value)}: {name} is {render_value(schema[name])}"
@@ -136,6 +139,10 @@ def _field_errors(value: Schema, schema: Schema, at: str) -> Iterator[tuple[str,
     for name, below in value.items():
         if (field := known.get(name, additional)) is None:
             remedy = did_you_mean(str(name), known, VERY_NEAR) or "remove it"
+            # Such as labels that stand beside matchLabels.
+            maps = [of for of in known if known[of].get("additionalProperties", {}).get("type")]
+            if len(maps) == 1 and isinstance(below, str) and remedy == "remove it":
+                remedy = f"write it below {at}{maps[0]}"
             new = _MOVED.get(str(name), "")
             remedy = f"it is {at}{new} now" if new.partition(".")[0] in known else remedy
             yield f"{at}{name}", f"{UNKNOWN}: {remedy}"

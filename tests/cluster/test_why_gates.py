@@ -147,9 +147,9 @@ async def test_doctor_and_why_name_pods_that_nothing_will_release(flow, why, mon
     assert (cart.severity, till.severity) == ("warning", "warning")
     assert cart.subject == f"Deployment {flow.namespace}/cart"
     assert cart.text.startswith("2 pods (cart-")
-    assert cart.text.endswith("no KeptnAppVersion has shop-cart in version 1.0 yet")
+    assert cart.text.endswith("no KeptnAppVersion has cart in version 1.0 yet")
     command = f"kubectl -n {flow.namespace} edit keptnapps shop"
-    assert cart.remedy == f'list it in KeptnApp shop with version "1.0": {command}'
+    assert cart.remedy == f'list cart in KeptnApp shop with version "1.0": {command}'
     assert till.subject == f"Deployment {flow.namespace}/till"
     assert "KeptnWorkloadVersion till-till-1.0 is not generated" in till.text
     _, gate = await why({"kind": "Deployment", "metadata": {"name": "till"}})

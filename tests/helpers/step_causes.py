@@ -274,6 +274,12 @@ CAUSES = {
         editor=("s|deployment-timeout: .*|deployment-timeout: 5m|",),
         code="",
     ),
+    "gate-list-invalid": Cause(
+        CART,
+        (cart(keptn("cart", pre_deployment_tasks="lint;migrate")),),
+        editor=("s|tasks: .*|tasks: absent|",),
+        code="",
+    ),
     "gate-wait-invalid": Cause(
         CART,
         (cart({"gates.harbourmaster.dev/wait-timeout": "5m"}),),

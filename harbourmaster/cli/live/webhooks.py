@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -112,6 +112,7 @@ class _Version(Struct, frozen=True, rename="camel"):
     name: str = ""
     served: bool = True
     storage: bool = False
+    schema: dict[str, Any] = {}
 
 
 class _Names(Struct, frozen=True, rename="camel"):
@@ -133,7 +134,7 @@ class _DefinitionStatus(Struct, frozen=True, rename="camel"):
 
 
 class Definition(Struct, frozen=True, rename="camel"):
-    """A CRD, without its schemas."""
+    """A CRD."""
 
     metadata: Metadata = Metadata()
     spec: _DefinitionSpec = _DefinitionSpec()
@@ -143,6 +144,11 @@ class Definition(Struct, frozen=True, rename="camel"):
     def served(self) -> frozenset[str]:
         """The versions in which it can be asked for."""
         return frozenset(version.name for version in self.spec.versions if version.served)
+
+    @property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """The schema of each version."""
+        return {own.name: own.schema.get("openAPIV3Schema", {}) for own in self.spec.versions}
 
     @property
     def storage(self) -> str:

@@ -118,7 +118,8 @@ _STEPS: Final = {
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
     "checks-failed": f"correct the cause and raise keptn.sh/version: {_EDIT}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
-    "waits-for-objects": f"wait for the objects, or create those that do not exist; {_RELEASE}",
+    "waits-for-objects": "wait for the objects, or create those that do not exist (a Job with "
+    f"ttlSecondsAfterFinished is deleted after it ended); {_RELEASE}",
     "waits-forbidden": "ask an administrator to allow it: "
     f"kubectl label namespace {{namespace}} {WAIT_FOR_KEY}-, or the feature waits of the webhook",
     "to-be-gated": "{again}",
@@ -144,10 +145,12 @@ _STEPS: Final = {
     "break-glass": f"harbourmaster doctor --break-glass off, then {_RESTART}",
     "version-not-raised": f"raise keptn.sh/version: {_EDIT}",
     # Checks, by the codes of their admission warnings.
-    "gate-key-unknown gate-list-empty gate-state-key gate-timeout-invalid gate-wait-invalid "
-    "gate-wait-shadowed evaluation-target-invalid wait-blocked": "correct it: {correction}",
+    "gate-key-unknown gate-list-empty gate-list-invalid gate-state-key gate-timeout-invalid "
+    "gate-wait-invalid gate-wait-shadowed evaluation-target-invalid "
+    "wait-blocked": "correct it: {correction}",
     "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
     f"{OPT_IN_KEY}={OPT_IN}",
+    "gate-wait-label": "correct the label: kubectl edit namespace {namespace}",
     "no-checks": f"name checks in keptn.sh/pre-deployment-tasks or …-evaluations: {_EDIT}",
     # Nodes.
     "no-node-matches": "kubectl get nodes --show-labels; label a node, or correct who requires it",

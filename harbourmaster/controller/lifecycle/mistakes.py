@@ -22,6 +22,7 @@ T = TypeVar("T", bound=HasMetadata)
 _STATES: Final = {
     "gate-key-unknown": "KeyUnknown",
     "gate-list-empty": "ListEmpty",
+    "gate-list-invalid": "ListInvalid",
     "gate-owner-unsupported": "OwnerUnsupported",
     "gate-wait-invalid": "WaitInvalid",
 }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.model import KubeconfigKey
     from harbourmaster.providers.query_client import PerTargetLimit
 
+_USUAL: Final = ("kubeconfig", "value", "config", "kubeconfig.yaml")
 READS: Final = 8
 """Secrets that are read at the same time."""
 SHORTEST: Final = 1.0
@@ -133,8 +134,11 @@ class Kubeconfig:
             if self.text is None:
                 self._set(None, f"cannot be read: {error}")
         else:
-            text = (secret.data or {}).get(self._reference.key)
-            self._set(text or None, "" if text else "the Secret does not have this key")
+            data = secret.data or {}
+            text = data.get(self._reference.key)
+            # Usual keys only: users that write Clusters must not learn those of other Secrets.
+            near = next((f", but {key}: set key: {key}" for key in _USUAL if data.get(key)), "")
+            self._set(text or None, "" if text else f"the Secret does not have this key{near}")
             self._version = secret.metadata.resource_version
 
     async def _is_as_before(self) -> bool:

@@ -49,3 +49,10 @@ def test_operations_are_applied_as_the_oracle_does():
     expected = jsonpatch.apply_patch(document, msgspec.to_builtins(OPERATIONS))
     apply(document, copy.deepcopy(OPERATIONS))
     assert document == expected == {"a": {"x": [1, 2]}, "b/c": {"d~e": "new"}, "~1": 3}
+
+
+def test_a_member_that_is_removed_is_gone():
+    document = {"a": {"b": 1, "c": 2}}
+    patch = b'[{"op":"remove","path":"/a/b"},{"op":"add","path":"/a/d","value":3}]'
+    apply(document, msgspec.json.decode(patch, type=tuple[Operation, ...]))
+    assert document == {"a": {"c": 2, "d": 3}}

@@ -50,13 +50,14 @@ async def test_members_and_applications_that_are_well_are_one_line(cluster):
     ("kind", "reason"),
     [
         ("Reachable", "InvalidCredentials"),
+        ("MetricsAvailable", "InvalidMetric"),
         ("Reachable", "NoAnswer"),
         ("NodesReady", "NodeNotReady"),
     ],
 )
 async def test_a_member_that_gets_no_applications_is_told(cluster, assert_golden, kind, reason):
     switch_on(cluster)
-    is_true = [condition("Reachable", "True")] if kind == "NodesReady" else []
+    is_true = [condition("Reachable", "True")] if kind != "Reachable" else []
     member(cluster, *is_true, condition(kind, "False", reason, "it refuses the token"))
     assert_golden(await found(cluster))
 

@@ -234,9 +234,9 @@ async def test_a_policy_of_excluded_namespaces_says_what_excludes_them(cluster, 
     assert_golden(await warned(cluster, "policies"))
 
 
-def stop(cluster, namespace):
+def stop(cluster, namespace, key="enabled"):
     name = {"name": "harbourmaster-rescheduling", "namespace": namespace}
-    cluster.put(CONFIG_MAPS, {"metadata": name, "data": {"enabled": "false"}})
+    cluster.put(CONFIG_MAPS, {"metadata": name, "data": {key: "false"}})
 
 
 async def test_a_stop_of_the_rescheduler_in_another_namespace_is_told(cluster, assert_golden):
@@ -245,6 +245,12 @@ async def test_a_stop_of_the_rescheduler_in_another_namespace_is_told(cluster, a
     assert_golden(await warned(cluster, "rescheduling"))
     stop(cluster, HOME)
     assert await warned(cluster, "rescheduling") == []
+
+
+async def test_a_stop_with_another_key_is_told(cluster, assert_golden):
+    flags(cluster, "--rescheduling-enabled=true")
+    stop(cluster, HOME, "enable")
+    assert_golden(await warned(cluster, "rescheduling"))
 
 
 def config(cluster, name, namespace, **spec):

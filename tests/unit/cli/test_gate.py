@@ -152,7 +152,7 @@ async def test_the_list(api, run):
     assert lines[1].startswith("prod/orphan-1")
     assert "Blocked: it no longer names a workload" in lines[1]
     assert "waiter@1.0" in lines[2]
-    assert lines[2].endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")
+    assert lines[2].endswith("no KeptnAppVersion has waiter in version 1.0 yet")
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ async def test_a_version_that_cannot_be_read_is_named_and_the_pods_are_listed(ap
     put(api, WORKLOAD_VERSIONS, version())
     code, out, err = await run("list")
     assert code == 1
-    assert out.splitlines()[1].endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")
+    assert out.splitlines()[1].endswith("no KeptnAppVersion has waiter in version 1.0 yet")
     assert err == (
         "harbourmaster: KeptnWorkloadVersion prod/broken is skipped, because it cannot be read: "
         "Object missing required field `spec`: correct or delete it\n"

@@ -184,7 +184,7 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
 @pytest.mark.parametrize(
     ("of", "unread", "code", "text"),
     [
-        (None, (), "waits-for-app", "shop: no KeptnAppVersion has shop-waiter in version 1.0 yet"),
+        (None, (), "waits-for-app", "shop: no KeptnAppVersion has waiter in version 1.0 yet"),
         (None, ("KeptnAppVersion",), "waits-for-app", "shop"),
         (app(), (), "waits-for-app", "shop: pre-deployment tasks: approve Pending"),
         (
@@ -381,10 +381,10 @@ def test_a_version_that_its_app_does_not_list_names_the_other_owners_of_its_work
     workload = msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Workload)
     report = report_on(pod(), version(), workload=workload)
     reason, _, named = report.text.partition("; ")
-    assert reason.endswith("no KeptnAppVersion has shop-waiter in version 1.0 yet")
+    assert reason.endswith("no KeptnAppVersion has waiter in version 1.0 yet")
     assert named == (
         "several owners have its workload: ReplicaSet waiter-rs (version 1.0), "
         "ReplicaSet other (version 2.0)"
     )
-    listed = 'list it in KeptnApp shop with version "1.0"'
+    listed = 'list waiter in KeptnApp shop with version "1.0"'
     assert report.advice == f"{listed}: kubectl -n prod edit keptnapps shop"

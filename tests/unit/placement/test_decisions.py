@@ -129,7 +129,7 @@ def test_custom_resources_are_declared_or_discovered():
 def test_m1_only_clusters_of_the_same_namespace_count():
     assert is_refused(application(), cluster("a", namespace="other"))
     assert decide_on(application(), cluster("a", namespace="other")).error == (
-        "NoSuitableTarget: there is no cluster"
+        "NoSuitableTarget: there is no cluster in its namespace, and others do not count"
     )
 
 

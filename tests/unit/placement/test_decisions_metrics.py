@@ -32,6 +32,13 @@ def test_m3_m4_a_missing_metric_takes_its_cluster_out():
     assert is_refused(application(), cluster("x", {"gone": 1}))
 
 
+def test_a_metric_of_the_namespace_that_is_taken_for_a_global_one_is_named():
+    spec = {"min": 0, "max": 1, "provider": {"name": "p", "metric": "m"}}
+    own = make_object("Metric", "m", spec=spec)
+    decision = decide_on(application(), cluster("x", {"m": 1}), cluster("y"), own)
+    assert reason(decision, "x").endswith("'m', but a Metric: set scope: Namespaced")
+
+
 def test_m5_one_bad_metric_is_enough_and_only_it_is_named():
     decision = decide_on(application(), cluster("x", {"gone": 1, "m": 1}), cluster("y"), m=0.9)
     assert decision.chosen == ["y"]

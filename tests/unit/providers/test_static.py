@@ -37,6 +37,11 @@ async def test_a_missing_key_has_no_value(metrics):
     assert not caught.value.is_unreachable
 
 
+async def test_a_similar_key_is_named():
+    with pytest.raises(NoValuesError, match=r"no value 'latncy': did you mean \"latency\"\?$"):
+        await ask({"latency": 4, "errors": 0}, "latncy")
+
+
 async def test_a_key_is_quoted_in_one_short_line():
     with pytest.raises(NoValuesError) as caught:
         await ask({}, "x\n\x1b" * 1000)

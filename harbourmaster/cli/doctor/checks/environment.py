@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 OLDEST: Final = ServerVersion(1, 25)
 GATES: Final = ServerVersion(1, 27)
 NOT_JUDGED: Final = "not judged on a local cluster: docs/howto/hardening.md"
+_PORT: Final = 9443
 _SKEW: Final = 30.0
 """Seconds by which clocks may differ without a note."""
 _MIGRATE: Final = "harbourmaster migrate lists them, and the order in which to remove them"
@@ -73,8 +74,12 @@ def _limits(policy: Json, direction: str, component: str) -> bool:
 
 
 def _opens_webhook(rule: Json) -> bool:
-    ports = [port.get("port") for port in rule.get("ports") or ()]
-    return not rule.get("from") and (not ports or not {"webhook", 9443}.isdisjoint(ports))
+    blocks = [peer.get("ipBlock") or {} for peer in rule.get("from") or ()]
+    given: list[Json] = rule.get("ports") or [{}]
+    ports = [(port.get("port", _PORT), port.get("endPort", 0)) for port in given]
+    is_ours = any(first in {"webhook", _PORT} or last >= _PORT >= first for first, last in ports)
+    wide = [block for block in blocks if block.get("cidr") in {"0.0.0.0/0", "::/0"}]
+    return is_ours and (not blocks or any(not block.get("except") for block in wide))
 
 
 async def check_versions(live: Installation) -> AsyncIterator[Finding]:

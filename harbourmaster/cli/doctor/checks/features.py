@@ -19,7 +19,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.installed import CONTROLLER
-from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import decode_anything, decode_workload, metadata_in
 from harbourmaster.cli.live.reader import run_together
 from harbourmaster.cli.why.sections.policies import kubectl_object
 from harbourmaster.controller.enforcement import decode as decode_asked
@@ -27,7 +27,7 @@ from harbourmaster.controller.rescheduling.settings import criteria_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.metric_status import age_limit, read_metric
 from harbourmaster.evaluation.model import Metric, Provider
-from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS
+from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS, METRICS_AVAILABLE
 from harbourmaster.placement.deployed import DEPLOYED, READY, DeployedApplication, MemberCluster
 from harbourmaster.placement.model import NODES_READY, REACHABLE, SCHEDULED, TRUE, condition
 from harbourmaster.placement.server_binding import SERVER_BOUND, TO_ACCEPT
@@ -137,7 +137,7 @@ def policy_finding(
         if chosen:
             text = f"pods of the namespace {shorten(sorted(chosen))} are never changed: {_EXCLUDED}"
             return note(reference, f"selects nothing: {text}", _INCLUDE)
-        text = "its namespaceSelector matches no namespace"
+        text = f"its namespaceSelector matches no namespace; a name is the label {_NAMESPACE_NAME}"
     return note(reference, f"selects nothing: {text}")
 
 
@@ -181,21 +181,20 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
     add_ons = [
         add_on for space in spaces for add_on in await live.items(resources.PODS, pick, space)
     ]
-    stops = await live.items(
-        resources.CONFIG_MAPS,
-        metadata_in,
-        field_selector=f"metadata.name={settings.kill_switch}",
-        metadata_only=True,
-    )
-    places = {stop.namespace for stop in stops if stop.name == settings.kill_switch}
+    named = f"metadata.name={settings.kill_switch}"
+    stops = await live.items(resources.CONFIG_MAPS, decode_anything, field_selector=named)
+    places = {
+        stop["metadata"]["namespace"]: stop.get("data") or {}
+        for stop in stops
+        if stop["metadata"]["name"] == settings.kill_switch
+    }
     # Beside one in our namespace, the others mislead no user.
-    for place in sorted(places) if live.namespace not in places else ():
-        text = f"stops no eviction: only one in namespace {live.namespace} counts"
-        options = (
-            f"{settings.kill_switch} --namespace {live.namespace} --from-literal=enabled=false"
-        )
+    for place in sorted(places) if "enabled" not in places.get(live.namespace, ()) else ():
+        text = f"stops no eviction: only the key enabled in namespace {live.namespace} counts"
+        options = f"--namespace {live.namespace} --from-literal=enabled=false"
+        create = f"kubectl create configmap {settings.kill_switch} {options}"
         subject = f"ConfigMap {place}/{settings.kill_switch}"
-        yield warning(subject, text, f"kubectl create configmap {options}")
+        yield warning(subject, text, f"{create} --dry-run=client -o yaml | kubectl apply -f -")
     budgets = await run_together(
         *(live.items(resources.DISRUPTION_BUDGETS, decode_budget, space) for space in spaces)
     )
@@ -302,7 +301,7 @@ async def check_placement(live: Installation) -> AsyncIterator[Finding]:
 
 def _cluster_finding(cluster: MemberCluster) -> Finding | None:
     own, secret = cluster.metadata, cluster.spec.kubeconfig_secret_ref
-    kinds = (SERVER_BOUND, REACHABLE, NODES_READY)
+    kinds = (SERVER_BOUND, REACHABLE, NODES_READY, METRICS_AVAILABLE)
     conditions = (condition(cluster.status.conditions, kind) for kind in kinds)
     fault = next(
         (state for state in conditions if state is not None and state.status != TRUE), None
@@ -314,7 +313,9 @@ def _cluster_finding(cluster: MemberCluster) -> Finding | None:
         return warning(f"Cluster {own.key}", f"{fault.reason}: {text}", f"to accept it: {command}")
     text = f"gets no applications: {fault.message or fault.reason}"
     remedy = "check its nodes"
-    if fault.reason == INVALID_CREDENTIALS and secret is not None:
+    if fault.type == METRICS_AVAILABLE:
+        remedy = f"kubectl -n {own.namespace} describe {CLUSTERS.name} {own.name}"
+    elif fault.reason == INVALID_CREDENTIALS and secret is not None:
         remedy = f"renew the kubeconfig: kubectl -n {own.namespace} edit secret {secret.name}"
     elif fault.type == REACHABLE:
         delete = f"kubectl -n {own.namespace} delete {CLUSTERS.name} {own.name}"

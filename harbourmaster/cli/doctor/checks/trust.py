@@ -27,6 +27,7 @@ from harbourmaster.controller.registration.ca_injector import CONVERTED, SERVED
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.registration.trust import bundle_of
+from harbourmaster.serving.definitions import schemas
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Definition
+    from harbourmaster.serving.definitions import Schema
 
 APPLY: Final = "kubectl apply --server-side -k deploy/crds"
 _LATE: Final = 0.25
@@ -169,12 +171,30 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
         if definition is not None:
             for finding in _definition_findings(resource, definition, converter):
                 yield finding
+    if lacking := [field for pair in pairs if (field := _lacking_field(*pair))]:
+        text = f"lacks fields of this version, which are lost when they are written: {lacking[0]}"
+        yield warning(plural(len(lacking), "definition"), text, APPLY)
     for name in SERVED if settings.metrics.custom_metrics_api else ():
         service = await live.read(API_SERVICES, name, decode_api_service)
         if service is not None and service.why_unavailable:
             text = f"the API server can't reach it: {service.why_unavailable}"
             remedy = "it retries twice a minute; if this persists, see whether the controller runs"
             yield warning(f"APIService {name}", text, remedy)
+
+
+def _lacking_field(resource: Resource, definition: Definition | None) -> str:
+    """Return the first field that a definition of an older version lacks, or ""."""
+    there = set(_fields(definition.schemas.get(resource.version, {}))) if definition else set()
+    ours = schemas(resource.group, resource.kind).get(resource.version, {}) if there else {}
+    return min((f"{resource.name} {field}" for field in {*_fields(ours)} - there), default="")
+
+
+def _fields(schema: Schema, at: str = "") -> Iterator[str]:
+    """Yield the paths of all fields below spec and status."""
+    for name, below in schema.get("properties", {}).items():
+        if path := f"{at}.{name}" if at else name if name in {"spec", "status"} else "":
+            yield path
+            yield from _fields(below.get("items", below), path)
 
 
 def _definition_findings(

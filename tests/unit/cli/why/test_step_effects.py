@@ -287,6 +287,14 @@ def placement_off(api, folder):
 
 WEB = ("application", f"{NAMESPACE}/web")
 MINE = ("podschedulingpolicy", f"{NAMESPACE}/mine")
+
+
+def waits_by_another_word(api, _):
+    labels = {"metadata": {"name": NAMESPACE, "labels": {WAIT_FOR_KEY: "require"}}}
+    api.put(NAMESPACES, labels)
+    put_owner(api, DEPLOYMENTS, template())
+
+
 DNS = ("pod", "kube-system/dns")
 REVIEW = ("review", "review.json")
 
@@ -361,6 +369,7 @@ CASES = {
     "pods-wait": Case(space(held=True), ("namespace", NAMESPACE), says="cart-1"),
     "overridden": Case(selecting({"disk": "hdd"}, nodeSelector={"disk": "ssd"}), MINE),
     "not-applied": Case(selecting({"zone": "a"}), MINE, says="cart-1"),
+    "gate-wait-label": Case(waits_by_another_word, ("deployment", f"{NAMESPACE}/cart")),
     "denied": Case(denied, ("-f", "manifest.json"), says=""),
     "invalid": Case(
         recorded(

@@ -128,6 +128,17 @@ async def test_a_secret_without_the_key_is_told_until_it_has_it(text):
 
 
 @virtual
+async def test_a_usual_key_in_place_of_the_named_one_is_told():
+    secrets = Secrets(None)
+    data = {"value": base64.b64encode(b"there").decode(), "token": ""}
+    secrets.body = encode({"metadata": {"resourceVersion": "7"}, "data": data})
+    async with Read(secrets).running() as read:
+        await asyncio.sleep(0.5)
+        fault = "the Secret does not have this key, but value: set key: value"
+        assert read.changes == [f"{SOURCE}: {fault}"]
+
+
+@virtual
 async def test_a_secret_that_goes_takes_the_kubeconfig_along_and_brings_it_back():
     async with Read(Secrets()).running() as read:
         await asyncio.sleep(1)
