@@ -362,7 +362,8 @@ def test_a_recording_of_a_warning_is_faithful(document, parents, options):
 
 def documents():
     for path in sorted((*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("tests/**/*.yaml"))):
-        if path.parent == ROOT / "tests/mistakes":
+        # Mistakes are warned of, and a template of Helm is no YAML yet.
+        if path.parent in {ROOT / "tests/mistakes", ROOT / "deploy/chart/templates"}:
             continue
         for parsed_document in parse(path.read_text()):
             for item in parsed_document if isinstance(parsed_document, list) else [parsed_document]:
