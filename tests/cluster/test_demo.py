@@ -90,7 +90,7 @@ def test_one_pod_is_evicted_for_the_add_on(demo):
 
 def test_the_application_is_placed_and_moves(demo):
     assert [
-        re.search("(?:placed on|way to) '(\\w+)'", " ".join(chain.from_iterable(table)))[1]
+        re.search("(?:Placed|Moved) to '(\\w+)'", " ".join(chain.from_iterable(table)))[1]
         for table in demo.rows("why application shop/ferry")
     ] == ["north", "south"]
     listed = demo.rows("get deployments --ignore-not-found")
