@@ -7,11 +7,11 @@ import json
 import pytest
 import yaml
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, POLICIES
+from harbourmaster.api.resources import CLUSTER_POLICIES, CLUSTERS, DEFINITIONS, POLICIES
 from harbourmaster.cli.doctor.checks import environment
 from harbourmaster.cli.main import main
 from harbourmaster.serving.definitions import schemas
-from helpers.examined import ExaminedCluster, examine, findings
+from helpers.examined import ExaminedCluster, definition, examine, findings
 
 POLICY = {"apiVersion": "kupid.gardener.cloud/v1alpha1", "kind": "PodSchedulingPolicy"}
 PLACEMENT = "placement.harbourmaster.dev/v1alpha1"
@@ -232,6 +232,17 @@ async def test_definitions_that_are_older_than_this_version_are_one_finding():
     assert "2 definitions: lacks fields of this version" in told
     assert "clusterpodschedulingpolicies.kupid.gardener.cloud spec.schedulerName" in told
     assert "kubectl apply --server-side -k deploy/crds" in told
+
+
+async def test_a_definition_of_placement_is_judged_though_placement_is_off():
+    cluster = ExaminedCluster()
+    stored = definition(CLUSTERS, "")
+    schema = json.loads(json.dumps(schemas(CLUSTERS.group, CLUSTERS.kind)[CLUSTERS.version]))
+    schema["properties"]["status"]["properties"].pop("server")
+    stored["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}
+    cluster.put(DEFINITIONS, stored)
+    (told,) = findings(await examine(cluster), "definitions")
+    assert "clusters.placement.harbourmaster.dev status.server" in told
 
 
 async def test_definitions_of_this_version_and_of_a_newer_one_are_not_told():

@@ -153,14 +153,14 @@ def _pem(bundle: str | None) -> bytes:
 async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
     """Definitions that are absent, not served, of other versions, or that don't convert."""
     settings = await live.known_settings()
-    resources = [*POLICY_RESOURCES, *KEPTN_RESOURCES]
-    if settings.placement.enabled:
-        resources += PLACEMENT_RESOURCES
+    resources = (*POLICY_RESOURCES, *KEPTN_RESOURCES, *PLACEMENT_RESOURCES)
+    optional = () if settings.placement.enabled else PLACEMENT_RESOURCES
     definitions = await run_together(
         *(live.read(DEFINITIONS, resource.name, decode_definition) for resource in resources)
     )
     pairs = list(zip(resources, definitions, strict=True))
-    if missing := [resource.name for resource, definition in pairs if definition is None]:
+    absent = [resource for resource, definition in pairs if definition is None]
+    if missing := [resource.name for resource in absent if resource not in optional]:
         text = "not found, so such objects can't be written and have no effect"
         yield fault(f"definition {shorten(missing, 3)}", text, APPLY)
     converter = (
