@@ -33,7 +33,7 @@ from harbourmaster.cli.installed import (
     ROLE_BINDINGS,
     is_ours_by_name,
 )
-from harbourmaster.cli.live.changes import Watched, remaining
+from harbourmaster.cli.live.changes import Watched, look_until_done, remaining
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -47,7 +47,7 @@ from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_binding, metadata_in
 from harbourmaster.cli.uninstall.marks import MarkRemover
 from harbourmaster.cli.uninstall.removal import NOTHING, Options, Removal
-from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
 from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
 from harbourmaster.placement.deployed import DeployedApplication
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Callable
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
 
 HOLDER: Final = "harbourmaster uninstall"
@@ -180,34 +179,19 @@ class ControllerStopper:
 
     async def _has_restored(self) -> bool:
         """Whether a webhook configuration of ours is or appears there within QUIET_SECONDS."""
-        watches = [asyncio.create_task(self._await_restored(kind)) for kind in CONFIGURATIONS]
-        try:
-            for watch in asyncio.as_completed(watches):
-                if await watch:
-                    return True
-        finally:
-            for watch in watches:
-                watch.cancel()
-            await asyncio.gather(*watches, return_exceptions=True)
-        return False
 
-    async def _await_restored(self, resource: Resource) -> bool:
-        page = await self._client.list(resource, metadata_only=True)
-        if any(is_ours_by_name(metadata_in(raw)) for raw in page.items):
-            return True
-        events = self._client.watch(
-            resource,
-            resource_version=page.resource_version,
-            timeout_seconds=int(2 * QUIET_SECONDS),
-            idle_timeout=2 * QUIET_SECONDS,
-            metadata_only=True,
-        )
-        with contextlib.suppress(TimeoutError, GoneError):
-            async with asyncio.timeout(QUIET_SECONDS), contextlib.aclosing(events):
-                async for event in events:
-                    if event.type == "ADDED" and is_ours_by_name(metadata_in(event.object)):
-                        return True
-        return False
+        async def look() -> bool | None:
+            for resource in CONFIGURATIONS:
+                page = await self._client.list(resource, metadata_only=True)
+                if any(is_ours_by_name(metadata_in(raw)) for raw in page.items):
+                    return True
+            return None
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_SECONDS):
+                return await look_until_done(self._client, map(Watched, CONFIGURATIONS), None, look)
+        # One that appeared last, or an API server that does not answer.
+        return bool(await look())
 
 
 _decode_application: Final = msgspec.json.Decoder(DeployedApplication).decode
