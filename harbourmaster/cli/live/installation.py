@@ -24,7 +24,7 @@ from harbourmaster.cli.live.kinds import (
     metadata_in,
 )
 from harbourmaster.cli.live.reader import ClusterReader, cause, read_error
-from harbourmaster.cli.live.webhooks import decode_configuration
+from harbourmaster.cli.live.webhooks import decode_configuration, decode_service, decode_slice
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.kube.lease import decode_lease
@@ -114,6 +114,17 @@ class Installation(ClusterReader):
     async def configurations(self, resource: Resource) -> list[Configuration]:
         """All of a cluster, everybody's."""
         return await self.items(resource, decode_configuration)
+
+    async def has_endpoint(self, namespace: str, name: str) -> bool | None:
+        """Whether a Service has a ready endpoint; None for one with another name elsewhere."""
+        service = await self.read(resources.SERVICES, name, decode_service, namespace)
+        if service is None or service.is_external:
+            return None if service else False
+        selector = f"kubernetes.io/service-name={name}"
+        slices = await self.list_all(
+            resources.SLICES, decode_slice, namespace, label_selector=selector
+        )
+        return any(endpoints.is_ready for endpoints in slices)
 
     async def deployment(self, name: str) -> Workload | None:
         """One of our Deployments."""

@@ -18,7 +18,7 @@ from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS, UnknownSettingsError
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import on_unread, run_together
-from harbourmaster.cli.live.webhooks import decode_definition, decode_service, decode_slice
+from harbourmaster.cli.live.webhooks import decode_definition
 from harbourmaster.cli.migrate.facts import (
     definition_of,
     judge,
@@ -175,21 +175,9 @@ class _Reader:
 
     async def _is_answered(self, namespace: str, name: str) -> bool | None:
         async def ask() -> bool | None:
-            return await self._live.attempt(self._has_endpoint(namespace, name), None)
+            return await self._live.attempt(self._live.has_endpoint(namespace, name), None)
 
         return await self._live.once(("answered", namespace, name), ask)
-
-    async def _has_endpoint(self, namespace: str, name: str) -> bool | None:
-        service = await self._live.read(resources.SERVICES, name, decode_service, namespace)
-        if service is None:
-            return False
-        if service.is_external:
-            return None
-        selector = f"kubernetes.io/service-name={name}"
-        slices = await self._live.list_all(
-            resources.SLICES, decode_slice, namespace, label_selector=selector
-        )
-        return any(endpoints.is_ready for endpoints in slices)
 
     async def _stored_definitions(self) -> list[Definition]:
         """Read the CRDs one by one: one answer with the schemas of all would be too large."""

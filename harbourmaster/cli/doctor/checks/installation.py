@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, SLICES
+from harbourmaster.api.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES
 from harbourmaster.cli.diagnosis import fault, ok, warning
 from harbourmaster.cli.installed import CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS, UnknownSettingsError
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import run_together
-from harbourmaster.cli.live.webhooks import decode_service, decode_slice
 from harbourmaster.kube.errors import ApiError
 
 if TYPE_CHECKING:
@@ -98,21 +97,17 @@ async def _parts(
             missing.append(f"ServiceAccount {name}")
     settings = (await live.known_settings()).webhook
     name, home = settings.service_name, settings.service_namespace or live.namespace
-    service = await live.read(SERVICES, name, decode_service, home)
-    if service is None:
+    if await live.find(SERVICES, name, home) is None:
         missing.append(f"Service {home}/{name}")
     if missing:
         text = f"is only partly installed: no {', no '.join(missing)}"
         yield fault("Harbourmaster", text, DEPLOY)
-    elif service is not None and not service.is_external:
-        selector = f"kubernetes.io/service-name={name}"
-        slices = await live.items(SLICES, decode_slice, home, label_selector=selector)
-        if not any(deployment.is_ready for deployment in slices):
-            yield fault(
-                f"Service {home}/{name}",
-                "has no ready endpoint, so the API server reaches no webhook",
-                f"kubectl -n {home} get pods; see why they are not ready",
-            )
+    elif await live.has_endpoint(home, name) is False:
+        yield fault(
+            f"Service {home}/{name}",
+            "has no ready endpoint, so the API server reaches no webhook",
+            f"kubectl -n {home} get pods; see why they are not ready",
+        )
 
 
 async def _settings(live: Installation) -> AsyncIterator[Finding]:
