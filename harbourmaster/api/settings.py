@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from harbourmaster.api.names import dns_subdomain
+
+Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+SecondsFromZero: TypeAlias = Annotated[float, Meta(ge=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+CountFromZero: TypeAlias = Annotated[int, Meta(ge=0)]
+Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535)]
+"""Types of settings with their bounds; those from zero take 0, too."""
 
 
 class DescribedSettings(

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from harbourmaster.api.references import DEFAULT_MODE, ReferenceMode
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import Count, DescribedSettings
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
@@ -33,13 +31,13 @@ class LeaderElectionSettings(DescribedSettings, frozen=True, kw_only=True):
         "harbourmaster-controller"
     )
     lease_duration_seconds: Annotated[
-        int, Meta(ge=1), "seconds after the last renewal until another replica can take the Lease"
+        Count, "seconds after the last renewal until another replica can take the Lease"
     ] = 15
     renew_deadline_seconds: Annotated[
-        int, Meta(ge=1), "seconds without a renewal after which a leader stops working"
+        Count, "seconds without a renewal after which a leader stops working"
     ] = 10
     retry_period_seconds: Annotated[
-        int, Meta(ge=1), "seconds between two attempts to get or renew the Lease"
+        Count, "seconds between two attempts to get or renew the Lease"
     ] = 2
 
 

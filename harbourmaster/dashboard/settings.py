@@ -5,9 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated
 
-from msgspec import Meta
-
-from harbourmaster.api.settings import DescribedSettings, check_host
+from harbourmaster.api.settings import DescribedSettings, Port, check_host
 from harbourmaster.providers.addresses import check_networks
 
 
@@ -20,9 +18,7 @@ class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
         "listen address of the dashboard; a loopback address, for kubectl port-forward, is served "
         "without TLS, any other address only with TLS",
     ] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535), "port of the dashboard; 0 selects a free port"] = (
-        8088
-    )
+    port: Annotated[Port, "port of the dashboard; 0 selects a free port"] = 8088
     service_name: Annotated[str, "Service of the dashboard; its name is in the certificate"] = (
         "harbourmaster-dashboard"
     )

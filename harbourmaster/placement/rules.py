@@ -6,6 +6,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from harbourmaster.api.settings import CountFromZero
+
 ConstraintValue = Literal["Raw", "Weighted", "Normalised"]
 OnMetricsLoss = Literal["Stay", "Move"]
 OnUnreachable = Literal["Stay", "Move"]
@@ -59,16 +61,14 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
     moves_per_application: Annotated[
         int, Meta(ge=0, le=MOST_MOVES), "moves of one application in an hour; 0 is unlimited"
     ] = 20
-    moves_per_target: Annotated[
-        int, Meta(ge=0), "moves to one cluster in a pass; 0 is unlimited"
-    ] = 10
+    moves_per_target: Annotated[CountFromZero, "moves to one cluster in a pass; 0 is unlimited"] = (
+        10
+    )
     forced_moves_per_cluster: Annotated[
-        int,
-        Meta(ge=0),
-        "moves in a pass of applications that must leave one cluster; 0 is unlimited",
+        CountFromZero, "moves in a pass of applications that must leave one cluster; 0 is unlimited"
     ] = 10
     forced_moves_total: Annotated[
-        int, Meta(ge=0), "moves in a pass of all applications that must leave; 0 is unlimited"
+        CountFromZero, "moves in a pass of all applications that must leave; 0 is unlimited"
     ] = 20
     stateless_kinds: Annotated[
         tuple[str, ...],

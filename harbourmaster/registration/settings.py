@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, field
 
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import CountFromZero, DescribedSettings
 
 PODS: Final = "pods"
 KINDS: Final = (
@@ -109,8 +109,7 @@ class CertificateSettings(DescribedSettings, frozen=True, kw_only=True):
         int, Meta(ge=10), "lifetime of a serving certificate in seconds"
     ] = 7 * 24 * 3600
     publish_seconds: Annotated[
-        int,
-        Meta(ge=0),
+        CountFromZero,
         "seconds between adding a new authority to every configuration and serving its first "
         "certificate, so that all API servers trust it",
     ] = 30

@@ -9,7 +9,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings, check_host
+from harbourmaster.api.settings import (
+    Count,
+    DescribedSettings,
+    Port,
+    Seconds,
+    SecondsFromZero,
+    check_host,
+)
 
 
 class StartError(Exception):
@@ -25,9 +32,7 @@ class HealthSettings(DescribedSettings, frozen=True, kw_only=True):
         "IPv4 alone without IPv6",
     ] = "127.0.0.1"
     health_port: Annotated[
-        int,
-        Meta(ge=0, le=65535),
-        "port without TLS for /healthz, /readyz and /metrics; 0 selects a free port",
+        Port, "port without TLS for /healthz, /readyz and /metrics; 0 selects a free port"
     ] = 8080
 
     def __post_init__(self) -> None:
@@ -37,9 +42,7 @@ class HealthSettings(DescribedSettings, frozen=True, kw_only=True):
 class ServerSettings(HealthSettings, frozen=True, kw_only=True):
     """The address, TLS and limits of the server of reviews."""
 
-    port: Annotated[
-        int, Meta(ge=0, le=65535), "TLS port for admission reviews; 0 selects a free port"
-    ] = 9443
+    port: Annotated[Port, "TLS port for admission reviews; 0 selects a free port"] = 9443
     cert_dir: Annotated[
         str | None,
         "directory with tls.crt and tls.key, or for self-signed ones; by default in the user's "
@@ -55,24 +58,21 @@ class ServerSettings(HealthSettings, frozen=True, kw_only=True):
         str | None, "required common name of client certificates; needs client-ca"
     ] = None
     max_connections: Annotated[
-        int,
-        Meta(ge=1),
+        Count,
         "open connections of the TLS port; above it, idle ones of the address with most of them "
         "are closed",
     ] = 1000
-    max_in_flight: Annotated[int, Meta(ge=1), "concurrent requests; more get 429"] = 1024
+    max_in_flight: Annotated[Count, "concurrent requests; more get 429"] = 1024
     max_in_flight_bytes: Annotated[
-        int,
-        Meta(ge=1),
+        Count,
         "total bytes that connections buffer: requests, and answers not read yet; above it, "
         "connections of the address that holds most are closed, or it gets 429",
     ] = 32 * 1024 * 1024
     body_timeout_seconds: Annotated[
-        float, Meta(gt=0), "seconds within which a body must arrive; a slower one gets 408"
+        Seconds, "seconds within which a body must arrive; a slower one gets 408"
     ] = 10.0
     drain_seconds: Annotated[
-        float,
-        Meta(ge=0),
+        SecondsFromZero,
         "seconds to keep serving after SIGTERM, until no endpoint points to this process",
     ] = 5.0
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import DescribedSettings, Port
 from harbourmaster.providers.addresses import check_networks
 
 
@@ -45,9 +45,7 @@ class MetricsSettings(DescribedSettings, frozen=True, kw_only=True):
         str | None, "address of both ports of metric values; by default server.host"
     ] = None
     expose_port: Annotated[
-        int,
-        Meta(ge=0, le=65535),
-        "port without TLS for /metrics and /api/v1/metrics; 0 selects a free port",
+        Port, "port without TLS for /metrics and /api/v1/metrics; 0 selects a free port"
     ] = 9999
     custom_metrics_api: Annotated[
         bool,
@@ -55,7 +53,7 @@ class MetricsSettings(DescribedSettings, frozen=True, kw_only=True):
         "authorities in its APIServices",
     ] = True
     custom_metrics_port: Annotated[
-        int, Meta(ge=0, le=65535), "TLS port of custom.metrics.k8s.io; 0 selects a free port"
+        Port, "TLS port of custom.metrics.k8s.io; 0 selects a free port"
     ] = 6443
     custom_metrics_cert_dir: Annotated[
         str | None,

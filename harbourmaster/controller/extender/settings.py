@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings, check_host
+from harbourmaster.api.settings import DescribedSettings, Port, SecondsFromZero, check_host
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 
@@ -25,9 +25,7 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
         "gateSchedulerName",
     ] = SCHEDULER_NAME
     extender_host: Annotated[str, "listen address of the extender, :: for all"] = "127.0.0.1"
-    extender_port: Annotated[
-        int, Meta(ge=0, le=65535), "TLS port of the extender; 0 selects a free port"
-    ] = 10443
+    extender_port: Annotated[Port, "TLS port of the extender; 0 selects a free port"] = 10443
     client_ca: Annotated[
         str | None,
         "file of the CA that signs the scheduler's client certificate; clients without such a "
@@ -46,14 +44,12 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
         "restarts nothing",
     ] = "harbourmaster-scheduler"
     pre_check_deadline_seconds: Annotated[
-        float,
-        Meta(ge=0),
+        SecondsFromZero,
         "seconds after the start of a workload version until unfinished checks are reported; they "
         "still release their pods when they pass; 0 never reports",
     ] = 300.0
     failed_node_seconds: Annotated[
-        float,
-        Meta(ge=0),
+        SecondsFromZero,
         "seconds for which a workload version avoids a node on which one of its checks or pods "
         "failed; 0 avoids no node",
     ] = 1800.0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import DescribedSettings, Percent, Seconds
 from harbourmaster.placement.rules import Rules
 from harbourmaster.providers.addresses import check_networks
 
@@ -40,8 +40,7 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
         int, Meta(ge=1, le=100), "failed health checks after which a member cluster is offline"
     ] = 2
     min_ready_nodes_percent: Annotated[
-        int,
-        Meta(ge=0, le=100),
+        Percent,
         "share of ready nodes, and at least one, for new applications; 100 is Krake's behaviour",
     ] = 50
     concurrency: Annotated[
@@ -57,14 +56,12 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
         "cluster",
     ] = 64
     delete_timeout_seconds: Annotated[
-        float,
-        Meta(gt=0),
+        Seconds,
         "seconds after which a migration continues although objects are left on the old cluster; "
         "they are deleted later",
     ] = 60.0
     ready_timeout_seconds: Annotated[
-        float,
-        Meta(gt=0),
+        Seconds,
         "seconds within which the application must be ready on the new cluster (CreateFirst); "
         "each failed migration delays the next one by this much longer",
     ] = 180.0

@@ -9,7 +9,14 @@ import msgspec
 from msgspec import Meta
 
 from harbourmaster.api.selectors import LabelSelector, compile_selector
-from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.api.settings import (
+    Count,
+    CountFromZero,
+    DescribedSettings,
+    Percent,
+    Seconds,
+    SecondsFromZero,
+)
 from harbourmaster.rescheduling.flow import Times
 from harbourmaster.rescheduling.limits import AttemptBackoff, EvictionLimits
 from harbourmaster.rescheduling.model import TAINT_KEY, Criteria
@@ -60,13 +67,12 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         "not wait, for schedulers that do not preempt",
     ] = "complement"
     settle_delay_seconds: Annotated[
-        float,
-        Meta(ge=0),
+        SecondsFromZero,
         "seconds for which a pod must be unschedulable without preemption by the scheduler; set "
         "120 or more with an autoscaler that adds nodes",
     ] = 10.0
     initial_delay_seconds: Annotated[
-        float, Meta(ge=0), "seconds that a new leader waits before its first plan"
+        SecondsFromZero, "seconds that a new leader waits before its first plan"
     ] = 30.0
     grace_period_limit_seconds: Annotated[
         int,
@@ -106,58 +112,48 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
     ] = None
     prefer_relocatable: Annotated[bool, "prefer nodes whose victims fit elsewhere"] = False
     housekeeping_interval_seconds: Annotated[
-        float, Meta(gt=0), "seconds between two passes without a change"
+        Seconds, "seconds between two passes without a change"
     ] = 10.0
     verify_delay_seconds: Annotated[
-        float,
-        Meta(ge=0),
+        SecondsFromZero,
         "seconds between the reservation of a node and reading its pods again, so that pods that "
         "are being bound are seen",
     ] = 1.0
     evict_timeout_seconds: Annotated[
-        float,
-        Meta(gt=0),
-        "seconds for which an eviction is retried that a disruption budget refuses",
+        Seconds, "seconds for which an eviction is retried that a disruption budget refuses"
     ] = 60.0
     victim_gone_timeout_seconds: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         "seconds until evicted pods must be gone; by default gracePeriodLimitSeconds plus 30",
     ] = None
     bind_timeout_seconds: Annotated[
-        float, Meta(gt=0), "seconds within which the scheduler must bind the add-on"
+        Seconds, "seconds within which the scheduler must bind the add-on"
     ] = 60.0
-    pod_scheduled_timeout_seconds: Annotated[
-        float, Meta(gt=0), "time limit of one attempt in seconds"
-    ] = 600.0
+    pod_scheduled_timeout_seconds: Annotated[Seconds, "time limit of one attempt in seconds"] = (
+        600.0
+    )
     max_concurrent_reservations: Annotated[
-        int,
-        Meta(ge=1),
+        Count,
         "nodes that are reserved at the same time; at most one in twenty of the ready nodes, but "
         "at least one",
     ] = 3
     max_victims_per_pod: Annotated[
-        int, Meta(ge=1), "maximum number of pods evicted for one critical add-on"
+        Count, "maximum number of pods evicted for one critical add-on"
     ] = 10
-    evictions_per_minute: Annotated[int, Meta(ge=1), "maximum number of evictions in a minute"] = 20
-    evictions_per_hour: Annotated[int, Meta(ge=1), "maximum number of evictions in an hour"] = 60
+    evictions_per_minute: Annotated[Count, "maximum number of evictions in a minute"] = 20
+    evictions_per_hour: Annotated[Count, "maximum number of evictions in an hour"] = 60
     pdb_violations_per_hour: Annotated[
-        int, Meta(ge=0), "maximum number of violated disruption budgets in an hour"
+        CountFromZero, "maximum number of violated disruption budgets in an hour"
     ] = 5
     max_not_ready_percent: Annotated[
-        int,
-        Meta(ge=0, le=100),
+        Percent,
         "maximum share of nodes that are not ready, in percent; one is always tolerated; above it "
         "nothing is evicted",
     ] = 30
-    attempts_per_pod: Annotated[
-        int, Meta(ge=1), "attempts for one pod; afterwards it is ignored"
-    ] = 5
-    attempts_per_owner: Annotated[
-        int, Meta(ge=1), "attempts in an hour for the pods of one owner"
-    ] = 10
+    attempts_per_pod: Annotated[Count, "attempts for one pod; afterwards it is ignored"] = 5
+    attempts_per_owner: Annotated[Count, "attempts in an hour for the pods of one owner"] = 10
     backoff_seconds: Annotated[
-        float,
-        Meta(gt=0),
+        Seconds,
         "seconds before the next attempt, doubled each time up to ten minutes, with a fifth of "
         "jitter",
     ] = 30.0
