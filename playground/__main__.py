@@ -26,16 +26,12 @@ from harbourmaster.playground.build import (
 from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
 from harbourmaster.playground.control_plane import ControlPlane, shut_down, survey
 from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.local import print_export, say
 from harbourmaster.playground.node.machine import check
 from harbourmaster.serving.process import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-def say(line: str) -> None:
-    """Print a line to stderr, because stdout may be evaluated."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +63,7 @@ def _up(directory: Path, nodes: int, without: Sequence[str]) -> int:
     state = survey(directory)
     if state and all(state.values()):
         say(f"the control plane in {directory} is running already")
-        _print_export(directory)
+        print_export(directory)
         return 0
     optional = tuple(name for name in OPTIONAL if name not in without)
     if nodes and "kwok" not in optional:
@@ -84,7 +80,7 @@ def _up(directory: Path, nodes: int, without: Sequence[str]) -> int:
         control_plane.stop()
         raise
     say(f"ready at {control_plane.server}, logs in {control_plane.layout.logs}")
-    _print_export(directory)
+    print_export(directory)
     return 0
 
 
@@ -121,10 +117,6 @@ def _demo(run: Callable[..., None], given: Path | None, *, keep: bool) -> int:
         if remove:
             shutil.rmtree(directory)
     return 0
-
-
-def _print_export(directory: Path) -> None:
-    print(f"export KUBECONFIG={Layout(directory).kubeconfig}", flush=True)
 
 
 def _prepare(options: argparse.Namespace) -> None:

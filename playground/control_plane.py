@@ -113,10 +113,6 @@ class ControlPlane(Started):
         """End every process: SIGTERM, and SIGKILL to what outlives the grace period."""
         _end_in_order(self._group)
 
-    def kill(self, component: str) -> None:
-        """End one component by SIGKILL, as a crash would."""
-        self._group.kill(component)
-
     def restart(self, component: str) -> None:
         """Start one component again on its old port, after ending it if it runs."""
         self._group.end([component], GRACE_SECONDS)
@@ -142,10 +138,6 @@ class ControlPlane(Started):
     def end(self, component: str) -> None:
         """End one component by SIGTERM, and SIGKILL when it outlives the grace period."""
         self._group.end([component], GRACE_SECONDS)
-
-    def running(self) -> list[str]:
-        """Return the names of the components whose processes live."""
-        return self._group.running()
 
     def add_nodes(self, count: int, labels: Mapping[str, str] | None = None) -> list[str]:
         """Add kwok nodes (32 CPUs, 128 GiB, 110 pods each), wait for ready, return their names."""

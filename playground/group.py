@@ -28,7 +28,9 @@ FOREIGN = ("KUBECONFIG", "ETCD_", "KWOK_")
 
 
 class Started(ABC):
-    """A context manager whose processes run as long as the context."""
+    """A context manager whose processes, those of its group, run as long as the context."""
+
+    _group: Group
 
     def __enter__(self) -> Self:
         self.start()
@@ -44,6 +46,14 @@ class Started(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End all of it."""
+
+    def kill(self, name: str) -> None:
+        """End one process by SIGKILL, as a crash would."""
+        self._group.kill(name)
+
+    def running(self) -> list[str]:
+        """Return the names of the processes that live."""
+        return self._group.running()
 
 
 class Group:

@@ -225,10 +225,6 @@ class Installation(Started):
         """End one process by SIGTERM, and SIGKILL after ``grace`` seconds."""
         self._group.end([name], grace)
 
-    def kill(self, name: str) -> None:
-        """End one process by SIGKILL, as a crash would."""
-        self._group.kill(name)
-
     def await_ready(self, *names: str) -> None:
         """Wait until the named processes, by default all, say that they are ready."""
         for name in names or self.workloads:
@@ -248,10 +244,6 @@ class Installation(Started):
 
         first, *beside = [workload.name for role in ROLES for workload in self._workloads_of(role)]
         self._group.wait_until(first, why_not, READY_SECONDS, beside)
-
-    def running(self) -> list[str]:
-        """The names of the processes that live, the kubelet's among them."""
-        return self._group.running()
 
     def pid(self, name: str) -> int:
         """The process id of a process that was started."""

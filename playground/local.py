@@ -67,10 +67,10 @@ def run(arguments: Arguments) -> int:
             case _:
                 return status(directory)
     except PlaygroundError as error:
-        _say(f"harbourmaster local: {error}")
+        say(f"harbourmaster local: {error}")
         return 1
     except OSError as error:
-        _say(f"harbourmaster local: {failure(error)}")
+        say(f"harbourmaster local: {failure(error)}")
         return 1
 
 
@@ -86,13 +86,13 @@ def up(directory: Path, arguments: Arguments) -> int:
     if any(map(lives, _records(directory))):
         _revive(directory, wanted)
         return 0
-    binaries = ensure_binaries(progress=_say)
-    program = ensure_prometheus(progress=_say) if MONITORING in wanted else None
+    binaries = ensure_binaries(progress=say)
+    program = ensure_prometheus(progress=say) if MONITORING in wanted else None
     interrupt_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     start = time.monotonic()
     plane = ControlPlane(directory, binaries=binaries, audit=arguments.audit, detached=True)
     with ExitStack() as stack:
-        with step("control plane: etcd, API server, controllers, scheduler, kwok", _say):
+        with step("control plane: etcd, API server, controllers, scheduler, kwok", say):
             stack.enter_context(plane)
         nodes = plane.create_nodes(SIMULATED if arguments.nodes is None else arguments.nodes)
         installation = Installation(
@@ -103,16 +103,16 @@ def up(directory: Path, arguments: Arguments) -> int:
             },
             folder=overlay(directory / "overlay", wanted),
             detached=True,
-            progress=_say,
+            progress=say,
         )
         stack.enter_context(installation)
         if SCHEDULER in wanted:
-            with step(f"scheduler {SCHEDULER_NAME}, which asks the controller", _say):
+            with step(f"scheduler {SCHEDULER_NAME}, which asks the controller", say):
                 port = installation.controllers[0].extender_port
                 authority = installation.webhooks[0].certificates / "ca.crt"
                 configuration = scheduler_configuration(port, authority)
                 plane.add_scheduler(SCHEDULER_NAME, configuration)
-        with step(f"{len(nodes)} nodes ready", _say):
+        with step(f"{len(nodes)} nodes ready", say):
             plane.await_nodes(nodes)
         if "placement" in wanted:
             count = MEMBERS if arguments.members is None else arguments.members
@@ -121,12 +121,10 @@ def up(directory: Path, arguments: Arguments) -> int:
             _start_prometheus(stack, installation, plane.kubectl, program)
         # All of it runs on.
         stack.pop_all()
-    _say(
-        f"ready after {time.monotonic() - start:.1f} s at {plane.server}, logs in {directory}/logs"
-    )
+    say(f"ready after {time.monotonic() - start:.1f} s at {plane.server}, logs in {directory}/logs")
     _print_access(directory)
     for line in _suggestions(directory):
-        _say(line)
+        say(line)
     return 0
 
 
@@ -157,7 +155,7 @@ def _revive(directory: Path, wanted: set[str]) -> None:
         group = Group.find(part.records, part.logs)
         started += [f"{part.prefix}{name}" for name in group.revive(part.why_not_ready)]
     what = f"started again: {', '.join(started)}" if started else "is running already"
-    _say(f"harbourmaster in {directory} {what}")
+    say(f"harbourmaster in {directory} {what}")
     _print_access(directory)
 
 
@@ -165,7 +163,7 @@ def _start_members(stack: ExitStack, plane: ControlPlane, binaries: Path, count:
     """Start member clusters with a node each, and let the controller know them."""
     for number in range(1, count + 1):
         name = f"member-{number}"
-        with step(f"member cluster {name} with a node", _say):
+        with step(f"member cluster {name} with a node", say):
             member = ControlPlane(plane.layout.directory / name, binaries=binaries, detached=True)
             stack.enter_context(member)
             member.add_nodes(1)
@@ -183,7 +181,7 @@ def _start_prometheus(
     (rules,) = (obj["spec"] for obj in objects if obj["kind"] == "PrometheusRule")
     folder = installation.files.directory / PROMETHEUS
     prometheus = Prometheus(folder, scrapes, rules=rules, program=program, detached=True)
-    with step(f"Prometheus, which scrapes {', '.join(scrapes)}", _say):
+    with step(f"Prometheus, which scrapes {', '.join(scrapes)}", say):
         stack.enter_context(prometheus)
         prometheus.await_targets()
 
@@ -191,15 +189,15 @@ def _start_prometheus(
 def _up_node(directory: Path, arguments: Arguments) -> int:
     """Start real nodes, with Harbourmaster in pods."""
     if living(host.records(directory)):
-        _say(f"a real node in {directory} is running already")
-        _print_export(directory)
+        say(f"a real node in {directory} is running already")
+        print_export(directory)
         return 0
     images = arguments.images.absolute()
     check(directory, images)
     machine = Machine(
         directory=str(directory),
-        binaries=str(ensure_binaries(progress=_say)),
-        node_binaries=str(ensure(NODE, progress=_say)),
+        binaries=str(ensure_binaries(progress=say)),
+        node_binaries=str(ensure(NODE, progress=say)),
         images=str(images),
         nodes=1 if arguments.nodes is None else arguments.nodes,
         audit=arguments.audit,
@@ -207,11 +205,11 @@ def _up_node(directory: Path, arguments: Arguments) -> int:
     )
     interrupt_on(signal.SIGTERM)
     start = time.monotonic()
-    host.Node(machine, _say, detached=True).start()
-    _say(f"ready after {time.monotonic() - start:.1f} s, logs in {directory}/logs")
-    _print_export(directory)
+    host.Node(machine, say, detached=True).start()
+    say(f"ready after {time.monotonic() - start:.1f} s, logs in {directory}/logs")
+    print_export(directory)
     for line in _suggestions(directory, "registry.example.com/busybox:1", " -- sleep 1000"):
-        _say(line)
+        say(line)
     return 0
 
 
@@ -225,7 +223,7 @@ def down(directory: Path) -> int:
             names = end_in_order(Group.find(part.records, part.logs))
             part.records.unlink(missing_ok=True)
         ended += [f"{part.prefix}{name}" for name in names]
-    _say(f"ended {', '.join(ended)}" if ended else f"nothing is running in {directory}")
+    say(f"ended {', '.join(ended)}" if ended else f"nothing is running in {directory}")
     return 0
 
 
@@ -241,7 +239,7 @@ def status(directory: Path) -> int:
     # The first is the control plane, which is one of the playground's own command too.
     processes = [(record, part) for part in parts for record in read_records(part.records) or []]
     if not processes or not any(part.records.exists() for part in parts[1:]):
-        _say(f"harbourmaster is not running in {directory}")
+        say(f"harbourmaster is not running in {directory}")
         return 1
     good = True
     for record, part in processes:
@@ -313,18 +311,20 @@ def _print_access(directory: Path) -> None:
     """Say where Prometheus and the dashboard are, and how to get in; the export line is last."""
     records = {record.name: record for record in _records(directory)}
     if PROMETHEUS in records:
-        _say(f"Prometheus: http://{LOOPBACK}:{records[PROMETHEUS].ports['http']}")
+        say(f"Prometheus: http://{LOOPBACK}:{records[PROMETHEUS].ports['http']}")
     command = records["controller"].command
     if "dashboard" in enabled_components(command):
         plane = ControlPlane(directory, binaries=Path(sys.executable).parent)
-        _say(f"dashboard: {dashboard_url(command)}")
-        _say(f"token, for {LIFETIME}: {visitor_token(plane.kubectl)}")
-    _print_export(directory)
+        say(f"dashboard: {dashboard_url(command)}")
+        say(f"token, for {LIFETIME}: {visitor_token(plane.kubectl)}")
+    print_export(directory)
 
 
-def _print_export(directory: Path) -> None:
+def print_export(directory: Path) -> None:
+    """Print the line that sets KUBECONFIG to stdout."""
     print(f"export KUBECONFIG={Layout(directory).kubeconfig}", flush=True)
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Print a line to stderr, because stdout may be evaluated."""
     print(line, file=sys.stderr, flush=True)

@@ -118,9 +118,9 @@ class Prometheus(Started):
         """End it: SIGTERM, and SIGKILL if it outlives the grace period."""
         self._group.end([NAME], GRACE_SECONDS)
 
-    def kill(self) -> None:
+    def kill(self, name: str = NAME) -> None:
         """End it by SIGKILL, as a crash would."""
-        self._group.kill(NAME)
+        self._group.kill(name)
 
     def await_targets(self) -> None:
         """Wait until each job has been fetched once, with success."""
