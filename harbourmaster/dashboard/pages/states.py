@@ -23,28 +23,13 @@ T = TypeVar("T")
 
 Tone: TypeAlias = Literal["good", "busy", "warn", "bad", "idle"]
 
-_TONES: Final[dict[str, Tone]] = {
-    "Succeeded": "good",
-    "Running": "good",
-    "Online": "good",
-    "Pass": "good",
-    "Met": "good",
-    "Progressing": "busy",
-    "Scheduling": "busy",
-    "Deploying": "busy",
-    "Migrating": "busy",
-    "Creating": "busy",
-    "Reconciling": "busy",
-    "Connecting": "busy",
-    "Warning": "warn",
-    "Unhealthy": "warn",
-    "NotReady": "warn",
-    "FailingMetrics": "warn",
-    "Degraded": "bad",
-    "Blocked": "bad",
-    "Failed": "bad",
-    "Offline": "bad",
+_STATES: Final[dict[Tone, str]] = {
+    "good": "Succeeded Running Online Pass Met",
+    "busy": "Progressing Scheduling Deploying Migrating Creating Reconciling Connecting",
+    "warn": "Warning Unhealthy NotReady FailingMetrics",
+    "bad": "Degraded Blocked Failed Offline",
 }
+_TONES: Final = {state: tone for tone, states in _STATES.items() for state in states.split()}
 MOST_NOTICES: Final = 5
 """Maximum notices of one kind, so that failed applications do not hide a failed cluster."""
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
