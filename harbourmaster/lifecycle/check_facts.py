@@ -307,17 +307,19 @@ def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> Chec
     elif not (item.name or item.status in COMPLETED or definition in facts.task_definitions):
         message = _missing("KeptnTaskDefinition", definition, facts)
         fault = "definition-missing" if message else ""
+    begun = _begin_report("task", phase, definition, item)
+    return replace(begun, message=message, fault=fault, retries=retries)
+
+
+def _begin_report(kind: Kind, phase: Phase, definition: str, item: ItemStatus) -> CheckReport:
     return CheckReport(
-        kind="task",
+        kind=kind,
         phase=phase.name,
         name=definition,
         state=item.status or PENDING,
         object=item.name,
         since=item.start_time,
         ended=item.end_time,
-        message=message,
-        fault=fault,
-        retries=retries,
     )
 
 
@@ -344,14 +346,8 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
         elif due:
             message = f"its last try is done, and it fails at {due}" + (message and f": {message}")
     first = shown or next(iter(objectives), None)
-    return CheckReport(
-        kind="evaluation",
-        phase=phase.name,
-        name=definition,
-        state=item.status or PENDING,
-        object=item.name,
-        since=item.start_time,
-        ended=item.end_time,
+    return replace(
+        _begin_report("evaluation", phase, definition, item),
         value=first.value if first is not None else "",
         threshold=first.threshold if first is not None else "",
         message=message,
