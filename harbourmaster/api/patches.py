@@ -60,11 +60,7 @@ class JsonPatch(Struct, frozen=True):
     operations: list[dict[str, Any]] | bytes
 
     content_type: ClassVar[str] = "application/json-patch+json"
-
-    @property
-    def query(self) -> dict[str, str]:
-        """The query parameters of the request."""
-        return {}
+    query: ClassVar[dict[str, str]] = {}
 
     def encode(self) -> bytes:
         """Encode the body of the request."""
@@ -77,11 +73,7 @@ class MergePatch(Struct, frozen=True):
     value: Any
 
     content_type: ClassVar[str] = "application/merge-patch+json"
-
-    @property
-    def query(self) -> dict[str, str]:
-        """The query parameters of the request."""
-        return {}
+    query: ClassVar[dict[str, str]] = {}
 
     def encode(self) -> bytes:
         """Encode the body of the request."""

@@ -26,6 +26,11 @@ class Resource(Struct, frozen=True, gc=False):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def type_fields(self) -> dict[str, str]:
+        """The apiVersion and kind of its objects, as their first fields."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
+
+    @property
     def name(self) -> str:
         """The name for kubectl and of its definition: ``plural.group``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -95,17 +100,12 @@ EVENTS: Final = of_kind("events.k8s.io", "Event")
 CORE_EVENTS: Final = of_kind("", "Event")
 """Events in the core group, which can be selected by the uid of their object."""
 LEASES: Final = of_kind("coordination.k8s.io", "Lease")
-MUTATING_WEBHOOKS: Final = cluster_wide(
-    "admissionregistration.k8s.io", "MutatingWebhookConfiguration"
-)
-VALIDATING_WEBHOOKS: Final = cluster_wide(
-    "admissionregistration.k8s.io", "ValidatingWebhookConfiguration"
-)
-MUTATING_POLICIES: Final = cluster_wide(
-    "admissionregistration.k8s.io", "MutatingAdmissionPolicy", optional=True
-)
+ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
+MUTATING_WEBHOOKS: Final = cluster_wide(ADMISSION_GROUP, "MutatingWebhookConfiguration")
+VALIDATING_WEBHOOKS: Final = cluster_wide(ADMISSION_GROUP, "ValidatingWebhookConfiguration")
+MUTATING_POLICIES: Final = cluster_wide(ADMISSION_GROUP, "MutatingAdmissionPolicy", optional=True)
 MUTATING_POLICY_BINDINGS: Final = cluster_wide(
-    "admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", optional=True
+    ADMISSION_GROUP, "MutatingAdmissionPolicyBinding", optional=True
 )
 """Both since Kubernetes 1.36."""
 DEFINITIONS: Final = cluster_wide("apiextensions.k8s.io", "CustomResourceDefinition")
@@ -113,10 +113,9 @@ API_SERVICES: Final = cluster_wide("apiregistration.k8s.io", "APIService", optio
 ACCESS_REVIEWS: Final = cluster_wide("authorization.k8s.io", "SubjectAccessReview")
 TOKEN_REVIEWS: Final = cluster_wide("authentication.k8s.io", "TokenReview")
 SELF_ACCESS_REVIEWS: Final = cluster_wide("authorization.k8s.io", "SelfSubjectAccessReview")
-CLUSTER_POLICIES: Final = cluster_wide(
-    "kupid.gardener.cloud", "ClusterPodSchedulingPolicy", "v1alpha1"
-)
-POLICIES: Final = of_kind("kupid.gardener.cloud", "PodSchedulingPolicy", "v1alpha1")
+KUPID_GROUP: Final = "kupid.gardener.cloud"
+CLUSTER_POLICIES: Final = cluster_wide(KUPID_GROUP, "ClusterPodSchedulingPolicy", "v1alpha1")
+POLICIES: Final = of_kind(KUPID_GROUP, "PodSchedulingPolicy", "v1alpha1")
 
 CONFIG_MAPS: Final = of_kind("", "ConfigMap")
 VOLUME_CLAIMS: Final = of_kind("", "PersistentVolumeClaim")

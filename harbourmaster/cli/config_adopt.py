@@ -58,8 +58,7 @@ async def _adopt(arguments: Arguments, client: Client) -> int:
             complain(refusal)
             return LEFT
         body = {
-            "apiVersion": KEPTN_CONFIGS.api_version,
-            "kind": KEPTN_CONFIGS.kind,
+            **KEPTN_CONFIGS.type_fields,
             "metadata": {"name": NAME, "namespace": home, "annotations": {ADOPTS: key}},
         }
         await client.create(KEPTN_CONFIGS, body, home)

@@ -255,7 +255,7 @@ async def _release_one(
     note = f"released without {what} by {who}: {arguments.reason}"
     how = {"type": "Warning", "reason": "GateReleased", "action": "Release"}
     own = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    regarding = {"apiVersion": PODS.api_version, "kind": PODS.kind, **own}
+    regarding = {**PODS.type_fields, **own}
     try:
         await client.create(EVENTS, event_of(regarding, namespace, note, **how), namespace)
     except ApiError as error:

@@ -47,15 +47,7 @@ def manifests(
         ROLE_BINDINGS: {"roleRef": role, "subjects": [account]},
     }
     return [
-        (
-            resource,
-            {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "metadata": metadata,
-                **body,
-            },
-        )
+        (resource, {**resource.type_fields, "metadata": metadata, **body})
         for resource, body in bodies.items()
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harbourmaster.api import resources
-from harbourmaster.api.resources import Resource, cluster_wide, of_kind
+from harbourmaster.api.resources import ADMISSION_GROUP, Resource, cluster_wide, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,6 @@ PROTECTED_NAMESPACES: Final = frozenset(
 )
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-_ADMISSION: Final = "admissionregistration.k8s.io"
 ROLE_BINDINGS: Final = of_kind(_RBAC, "RoleBinding")
 ROLES: Final = of_kind(_RBAC, "Role")
 CLUSTER_ROLES: Final = cluster_wide(_RBAC, "ClusterRole")
@@ -64,8 +63,10 @@ IN_NAMESPACE: Final = (
     resources.SERVICE_ACCOUNTS,
     resources.LEASES,
 )
-VALIDATING_POLICY_BINDINGS: Final = cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding")
-VALIDATING_POLICIES: Final = cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy")
+VALIDATING_POLICY_BINDINGS: Final = cluster_wide(
+    ADMISSION_GROUP, "ValidatingAdmissionPolicyBinding"
+)
+VALIDATING_POLICIES: Final = cluster_wide(ADMISSION_GROUP, "ValidatingAdmissionPolicy")
 GUARDS: Final = (
     resources.MUTATING_POLICY_BINDINGS,
     resources.MUTATING_POLICIES,

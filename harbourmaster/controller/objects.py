@@ -59,7 +59,7 @@ def decode_object(resource: Resource, raw: msgspec.Raw | bytes) -> dict[str, Any
     """Decode an object without managedFields; lists leave out its kind, so it is added."""
     obj: dict[str, Any] = msgspec.json.decode(raw)
     obj["metadata"].pop("managedFields", None)
-    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    return {**obj, **resource.type_fields}
 
 
 def data_of(secret: Mapping[str, Any] | None) -> dict[str, bytes]:

@@ -140,8 +140,4 @@ def _review(user: User, wish: Attributes) -> dict[str, Any]:
         spec["uid"] = user.uid
     if user.extra:
         spec["extra"] = {key: list(values) for key, values in user.extra}
-    return {
-        "apiVersion": ACCESS_REVIEWS.api_version,
-        "kind": ACCESS_REVIEWS.kind,
-        "spec": spec,
-    }
+    return {**ACCESS_REVIEWS.type_fields, "spec": spec}

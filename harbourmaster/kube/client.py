@@ -21,7 +21,6 @@ from harbourmaster.kube.transport import JSON, Request, Transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-    from types import TracebackType
 
     from harbourmaster.api.patches import Patch
     from harbourmaster.api.resources import Resource
@@ -108,12 +107,7 @@ class Client:
         self._transport.open()
         return self
 
-    async def __aexit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._transport.close()
 
     def renew(self, connection: Connection) -> None:

@@ -306,15 +306,12 @@ class EventRecorder:
 
     def _event(self, series: Series) -> dict[str, Any]:
         what = series.occurrence
-        metadata: dict[str, Any] = {
-            "name": series.name,
-            "namespace": self._namespace_of(series),
-        }
+        namespace = self._namespace_of(series)
+        metadata: dict[str, Any] = {"name": series.name, "namespace": namespace}
         if series.details.annotations:
             metadata["annotations"] = series.details.annotations
         event: dict[str, Any] = {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
+            **EVENTS.type_fields,
             "metadata": metadata,
             "eventTime": series.first,
             **self._reporter,

@@ -83,14 +83,8 @@ def decode_lease(body: bytes) -> Lease:
 
 def encode_lease(lease: Lease) -> bytes:
     """Encode a Lease as JSON."""
-    return msgspec.json.encode(
-        {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": lease.metadata,
-            "spec": lease.spec,
-        }
-    )
+    fields = {"metadata": lease.metadata, "spec": lease.spec}
+    return msgspec.json.encode({**LEASES.type_fields, **fields})
 
 
 def micro_time(instant: datetime) -> str:

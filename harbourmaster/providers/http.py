@@ -35,7 +35,6 @@ from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from harbourmaster.providers.connector import Lookup
     from harbourmaster.providers.errors import ProviderError
@@ -99,12 +98,7 @@ class HttpClient:
         self._session._retry_connection = False  # noqa: SLF001 - there is no other switch
         return self
 
-    async def __aexit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()

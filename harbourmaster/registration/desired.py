@@ -297,8 +297,7 @@ def _configuration(
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": home.name, "uid": home.uid}
         metadata["ownerReferences"] = [owner]
     return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
+        **resource.type_fields,
         "metadata": metadata,
         "webhooks": webhooks,
     }

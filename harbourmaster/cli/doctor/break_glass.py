@@ -129,7 +129,7 @@ def event(
     why = f": {glass.reason}" if glass.reason else ""
     uid = (stored.get("metadata") or {}).get("uid", "")
     return event_of(
-        {"apiVersion": resource.api_version, "kind": resource.kind, "name": NAME, "uid": uid},
+        {**resource.type_fields, "name": NAME, "uid": uid},
         _PLACE,
         f"{glass.by} {did}{why}",
         type="Warning" if is_on else "Normal",

@@ -105,8 +105,7 @@ def complain(line: str) -> None:
 def event_of(regarding: dict[str, Any], namespace: str, note: str, **fields: str) -> dict[str, Any]:
     """The event about what the caller did to an object; ``fields`` are its type and so on."""
     return {
-        "apiVersion": EVENTS.api_version,
-        "kind": EVENTS.kind,
+        **EVENTS.type_fields,
         "metadata": {"generateName": f"{regarding['name'][:200]}-", "namespace": namespace},
         "eventTime": micro_time(datetime.now(UTC)),
         "reportingController": "harbourmaster.dev/cli",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import KUPID_GROUP
 from harbourmaster.cli.installed import NAME, NAME_LABEL
 from harbourmaster.cli.migrate.model import KEPTN, KUPID
 
@@ -21,7 +22,6 @@ INJECTED: Final = "keptn.sh/inject-cert"
 KUPID_EXTENSION: Final = "gardener-extension-kupid"
 KUPID_EXCLUDED: Final = ("role", "kube-system")
 """The label of namespaces that kupid left alone."""
-KUPID_GROUP: Final = "kupid.gardener.cloud"
 KEPTN_GROUPS: Final = frozenset(("lifecycle.keptn.sh", "metrics.keptn.sh", "options.keptn.sh"))
 NAMESPACES: Final[dict[str, System]] = {KUPID_EXTENSION: KUPID, "keptn-system": KEPTN}
 """Namespaces that their manifests make."""

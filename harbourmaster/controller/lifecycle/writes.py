@@ -91,11 +91,7 @@ _PATIENCE: Final = 5.0
 
 async def create(client: Client, resource: Resource, obj: T, namespace: str) -> T:
     """Create an object of the model; return it as it is stored. Raises ApiError."""
-    body = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        **msgspec.to_builtins(obj),
-    }
+    body = {**resource.type_fields, **msgspec.to_builtins(obj)}
     answer = await client.create(resource, body, namespace)
     return msgspec.json.decode(answer, type=type(obj))
 

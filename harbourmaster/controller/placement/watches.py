@@ -100,7 +100,7 @@ def decode_observed(
     }
     if any(test.field for test in tests):
         fields = msgspec.json.decode(raw)
-    state = readiness({**fields, "apiVersion": resource.api_version, "kind": resource.kind}, tests)
+    state = readiness({**fields, **resource.type_fields}, tests)
     return Seen(
         uid=metadata.uid,
         owner_uid=owner_uid,

@@ -156,12 +156,8 @@ class ReservationReleaseReconciler:
     async def _may(self) -> bool:
         """Whether we have the rights that reserving nodes takes. Raises ApiError."""
         for verb in _VERBS:
-            wanted = {"verb": verb, "resource": NODES.plural}
-            review = {
-                "apiVersion": SELF_ACCESS_REVIEWS.api_version,
-                "kind": SELF_ACCESS_REVIEWS.kind,
-                "spec": {"resourceAttributes": wanted},
-            }
+            spec = {"resourceAttributes": {"verb": verb, "resource": NODES.plural}}
+            review = {**SELF_ACCESS_REVIEWS.type_fields, "spec": spec}
             try:
                 answer = _decode_review(await self._client.create(SELF_ACCESS_REVIEWS, review))
             except ForbiddenError:

@@ -244,8 +244,7 @@ def pod(labels: dict[str, str]) -> dict[str, Any]:
 def _object_of(resource: Resource, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:  # noqa: ANN401
     """An object to be tried."""
     return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
+        **resource.type_fields,
         "metadata": {**metadata, "generateName": "harbourmaster-canary-"},
         "spec": spec,
     }

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
+from harbourmaster.api.resources import (
+    ACCESS_REVIEWS,
+    ADMISSION_GROUP,
+    KUPID_GROUP,
+    SELF_ACCESS_REVIEWS,
+)
 from harbourmaster.cli.batches import shorten
 from harbourmaster.cli.diagnosis import fault, note, unknown
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
@@ -54,18 +59,17 @@ class Permission(Struct, frozen=True, order=True):
         return f"{self.verb} {of_group}{f' {self.name}' if self.name else ''}"
 
 
-_ADMISSION: Final = "admissionregistration.k8s.io"
 OWN: Final = (
-    Permission("", "get", _ADMISSION, "mutatingwebhookconfigurations"),
-    Permission("", "get", _ADMISSION, "validatingwebhookconfigurations"),
-    Permission("", "list", _ADMISSION, "mutatingwebhookconfigurations"),
+    Permission("", "get", ADMISSION_GROUP, "mutatingwebhookconfigurations"),
+    Permission("", "get", ADMISSION_GROUP, "validatingwebhookconfigurations"),
+    Permission("", "list", ADMISSION_GROUP, "mutatingwebhookconfigurations"),
     Permission("", "get", "apiextensions.k8s.io", "customresourcedefinitions"),
     Permission("", "list", "", "namespaces"),
     Permission("", "get", "apps", "deployments", namespace=DEFAULT_NAMESPACE),
     Permission("", "get", "coordination.k8s.io", "leases", namespace=DEFAULT_NAMESPACE),
     Permission("", "get", "", "secrets", namespace=DEFAULT_NAMESPACE),
     Permission("", "create", "authorization.k8s.io", "subjectaccessreviews"),
-    Permission("", "list", "kupid.gardener.cloud", "clusterpodschedulingpolicies"),
+    Permission("", "list", KUPID_GROUP, "clusterpodschedulingpolicies"),
 )
 """The permissions with which a caller can read all of an installation in the default namespace."""
 
@@ -139,7 +143,7 @@ async def may(live: Installation, permission: Permission) -> bool:
             "system:authenticated",
         ]
     review = ACCESS_REVIEWS if account else SELF_ACCESS_REVIEWS
-    body = {"apiVersion": review.api_version, "kind": review.kind, "spec": spec}
+    body = {**review.type_fields, "spec": spec}
     allowed: bool = decode_anything(await live.client.create(review, body))["status"]["allowed"]
     return allowed
 
