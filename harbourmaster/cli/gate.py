@@ -151,9 +151,7 @@ def fields_of(report: GateReport) -> dict[str, Any]:
     return {**copied, "waitsFor": report.text, "orphaned": is_orphaned, "items": report.items}
 
 
-def table(
-    pods: Iterable[GateReport], *, is_wide: bool = False, widths: list[int] | None = None
-) -> list[str]:
+def table(pods: Iterable[GateReport], widths: list[int], *, is_wide: bool) -> list[str]:
     """Return the lines of the text output; ``widths`` are those of earlier lines, and grow."""
     rows = [("POD", "AGE", "APP", "WORKLOAD", "CODE", "WAITS FOR")]
     rows += [
@@ -168,7 +166,6 @@ def table(
         for pod in pods
     ]
     shown = range(6) if is_wide else (0, 1, 3, 5)
-    widths = [0] * 5 if widths is None else widths
     widths[:] = [max(width, *(len(row[at]) for row in rows)) for at, width in enumerate(widths)]
     return ["  ".join(row[at].ljust((*widths, 0)[at]) for at in shown) for row in rows]
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import APP_VERSIONS, CORE_EVENTS, PODS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import PODS
 from harbourmaster.cli.gate import fields_of, table, waiting_in
 from harbourmaster.cli.lines import print_lines
-from harbourmaster.cli.live.changes import OUR_EVENTS, Watched, look_until_done
+from harbourmaster.cli.live.changes import GATE_CHANGES, Watched, look_until_done
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import on_unread
-from harbourmaster.cli.terminal import FORMATS, print_out
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.cli.why.workloads import refused_workloads, with_refusal
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.lifecycle.check_facts import Facts
@@ -58,7 +57,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
         complain(f"{unled}: {await live.leader_step()}")
     for line in unread:
         complain(line)
-    lines = _rows(arguments, pods)
+    lines = _rows(arguments, pods, [0] * 5)
     if not pods and arguments.output != "name":
         place = f"in namespace {namespace} " if namespace else ""
         lines = [f"No pod {place}waits at a gate or in its scheduler."]
@@ -72,11 +71,12 @@ def _namespace(arguments: Arguments, client: Client) -> str:
 
 
 def _rows(
-    arguments: Arguments, pods: Sequence[GateReport], widths: list[int] | None = None
+    arguments: Arguments, pods: Sequence[GateReport], widths: list[int]
 ) -> list[str | tuple[str, Tone]]:
+    """Return a head and a line for each pod; ``widths`` are those of earlier lines, and grow."""
     if arguments.output == "name":
         return [f"pod/{pod.pod}" for pod in pods]
-    head, *rows = table(pods, is_wide=arguments.output == "wide", widths=widths)
+    head, *rows = table(pods, widths, is_wide=arguments.output == "wide")
     tones: list[Tone] = ["bad" if pod.code in BLOCKED else "" for pod in pods]
     return [head, *zip(rows, tones, strict=True)]
 
@@ -98,18 +98,18 @@ async def _follow(arguments: Arguments, client: Client) -> int:
         rows = [*gone, *(now[key] for key in now if _differs(now[key], shown.get(key)))]
         for line in {*unread, *live.faults} - told:
             complain(line)
-        told.clear()
         told.update(unread, live.faults)
-        if rows:
-            _print_rows(arguments, rows, widths, with_head=not any(widths))
         shown.clear()
         shown.update(now)
+        if arguments.output == "json":
+            print_lines(map(fields_of, rows))
+        elif rows:
+            has_head = arguments.output != "name" and any(widths)
+            lines = _rows(arguments, rows, widths)
+            # Lists in YAML that follow each other are one list.
+            print_out(arguments, [*map(fields_of, rows)], lines[has_head:])
 
-    watched = [
-        Watched(PODS, arguments.selector or "", PENDING_PODS),
-        *map(Watched, (WORKLOAD_VERSIONS, APP_VERSIONS, TASKS)),
-        Watched(CORE_EVENTS, field_selector=OUR_EVENTS),
-    ]
+    watched = [Watched(PODS, arguments.selector or "", PENDING_PODS), *GATE_CHANGES]
     try:
         return await look_until_done(client, watched, namespace or None, look)
     except ForbiddenError as error:
@@ -119,8 +119,7 @@ async def _follow(arguments: Arguments, client: Client) -> int:
 
 def _differs(report: GateReport, before: GateReport | None) -> bool:
     """Whether a row changed, apart from its age."""
-    fields = ("code", "text", "app", "workload", "version")
-    return any(getattr(report, name) != getattr(before, name, None) for name in fields)
+    return before is None or fields_of(replace(before, age=report.age)) != fields_of(report)
 
 
 async def _why_gone(live: Installation, scheduler: str, report: GateReport) -> GateReport:
@@ -130,17 +129,3 @@ async def _why_gone(live: Installation, scheduler: str, report: GateReport) -> G
         return replace(report, code="ending", text="nothing: it was deleted")
     now = (await live.caller()).now
     return gate_report(decode_whole(raw, scheduler), Facts(), GateWaitRules(), now)
-
-
-def _print_rows(
-    arguments: Arguments, rows: Sequence[GateReport], widths: list[int], *, with_head: bool
-) -> None:
-    if arguments.output == "json":
-        print_lines(map(fields_of, rows))
-    elif arguments.output == "yaml":
-        for row in rows:
-            sys.stdout.buffer.write(b"---\n" + FORMATS["yaml"](fields_of(row)))
-        sys.stdout.buffer.flush()
-    else:
-        lines = _rows(arguments, rows, widths)
-        print_out(arguments, None, lines if with_head or arguments.output == "name" else lines[1:])

@@ -15,31 +15,21 @@ from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from harbourmaster.api import resources
 from harbourmaster.api.durations import format_duration
-from harbourmaster.api.resources import (
-    APP_VERSIONS,
-    APPS,
-    CORE_EVENTS,
-    EVALUATIONS,
-    NAMESPACES,
-    PODS,
-    REPLICA_SETS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
+from harbourmaster.api.resources import APP_VERSIONS, APPS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.lines import print_lines
-from harbourmaster.cli.live.changes import OUR_EVENTS, Watched, look_until_done
+from harbourmaster.cli.live.changes import GATE_CHANGES, Watched, look_until_done
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.live.reader import cause
 from harbourmaster.cli.live.waits import is_of_workload
-from harbourmaster.cli.why.missing_gate import template_pod, why_not_made
-from harbourmaster.cli.why.model import Report, Subject, WhyContext
+from harbourmaster.cli.why.missing_gate import PARENTS, template_pod, why_not_made
+from harbourmaster.cli.why.model import Report, WhyContext
 from harbourmaster.cli.why.render import NOTHING, step_of
 from harbourmaster.cli.why.sections import section_of
 from harbourmaster.cli.why.sections.gate import GateDetail
@@ -48,14 +38,7 @@ from harbourmaster.controller.lifecycle.owners import decode_rollout
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.metadata import REMOVED_KEY
 from harbourmaster.gates.names import version_name, workload_name
-from harbourmaster.gates.owners import (
-    DAEMON_SET,
-    DEPLOYMENT,
-    ROLLOUT,
-    STATEFUL_SET,
-    SUPPORTED,
-    parent_of,
-)
+from harbourmaster.gates.owners import SUPPORTED, parent_of
 from harbourmaster.gates.release import RELEASED_KEY
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
@@ -84,18 +67,8 @@ TIMED_OUT: Final = 124
 State: TypeAlias = Literal["Failed", "NotGated", "Pending", "Succeeded"]
 """The state of what is waited for; the first of several counts."""
 _STATES: Final = get_args(State)
-_ROLLING: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
-"""Kinds of workloads that replace their pods when their template changes."""
-_UNGATED: Final = frozenset(
-    (
-        "namespace-excluded",
-        "no-keys",
-        "not-opted-in",
-        "not-reviewed",
-        "owner-unsupported",
-        "waits-forbidden",
-    )
-)
+_NOT_WANTED: Final = frozenset(("no-keys", "not-opted-in", "owner-unsupported"))
+_UNGATED: Final = _NOT_WANTED | {"namespace-excluded", "not-reviewed", "waits-forbidden"}
 """Codes of workloads whose pods do not get a gate."""
 _PLANNED: Final = frozenset(("definition-missing", "to-be-gated"))
 """Codes of workloads whose pods will get a gate."""
@@ -105,7 +78,7 @@ _decode_version: Final = Decoder(WorkloadVersion).decode
 _decode_app_version: Final = Decoder(AppVersion).decode
 
 
-class GateProgress(Struct, frozen=True, rename="camel", kw_only=True):
+class GateProgress(Struct, frozen=True, rename="camel"):
     """The state of what is waited for; ``code`` says why, as in the output of ``why``."""
 
     state: State
@@ -139,13 +112,13 @@ async def _wait(arguments: Arguments, client: Client) -> int:
         try:
             progress = await look(live, resource, namespace, name)
         except NotFoundError as error:
-            text = await live.not_found(error, resource, name, namespace)
-            text = f"{resource.kind} {namespace}/{name} was deleted" if last else text
-            progress = GateProgress(state="Failed", code="not-found", message=text)
+            text = f"{resource.kind} {namespace}/{name} was deleted"
+            text = text if last else await live.not_found(error, resource, name, namespace)
+            progress = GateProgress("Failed", "not-found", text)
         tell(progress)
         if progress.state == "Pending":
             return None
-        fine = ("Succeeded", *(("NotGated",) if arguments.allow_ungated else ()))
+        fine = {"Succeeded", "NotGated"} if arguments.allow_ungated else {"Succeeded"}
         return DONE if progress.state in fine else LEFT
 
     try:
@@ -157,7 +130,7 @@ async def _wait(arguments: Arguments, client: Client) -> int:
         text = f"not released in {format_duration(arguments.timeout)}: {why}"
         step = f"harbourmaster why {subject} -n {namespace}"
         step = f"harbourmaster gate list -n {namespace}" if resource == APPS else step
-        tell(GateProgress(state="Failed", code="timed-out", message=text, next=step))
+        tell(GateProgress("Failed", "timed-out", text, step))
         return TIMED_OUT
     except ForbiddenError as error:
         complain(f"{resource.kind} {namespace}/{name}: {cause(error)}")
@@ -170,13 +143,9 @@ async def _watched(
     """Return all whose changes may change what ``look`` sees."""
     raw = await live.attempt(live.find(resource, name, namespace), None)
     selector = pod_selector(decode_anything(raw)) if raw is not None else ""
-    kinds = (WORKLOAD_VERSIONS, APP_VERSIONS, EVALUATIONS, TASKS)
-    return [
-        Watched(resource, field_selector=f"metadata.name={name}"),
-        *(Watched(kind, selector) for kind in (PODS, REPLICA_SETS) if kind != resource),
-        *map(Watched, kinds),
-        Watched(CORE_EVENTS, field_selector=OUR_EVENTS),
-    ]
+    pods = {PODS, resources.REPLICA_SETS} - {resource}
+    watched = [Watched(resource, "", f"metadata.name={name}"), Watched(resources.EVALUATIONS)]
+    return [*watched, *(Watched(kind, selector) for kind in pods), *GATE_CHANGES]
 
 
 def _content(progress: GateProgress) -> tuple[object, ...]:
@@ -209,8 +178,8 @@ async def look(live: Installation, resource: Resource, namespace: str, name: str
     held = [pod for pod in pods if pod.is_ours]
     passed = [pod for pod in pods if has_newest and _has_passed(pod)]
     for pod in sorted(held, key=lambda pod: pod.creation_timestamp) or passed:
-        if (raw := await live.find(PODS, pod.name, namespace)) is not None:
-            own = Subject(PODS.api_version, PODS.kind, namespace, pod.name, raw)
+        with suppress(NotFoundError):
+            own = await fetch_subject(live, PODS, namespace, pod.name)
             above, _ = await owners_of(live, own)
             return await _explain(replace(context, subject=own, owners=above))
     # As if it was applied now: pods of former templates do not count.
@@ -219,13 +188,14 @@ async def look(live: Installation, resource: Resource, namespace: str, name: str
         return progress
     unmade = await why_not_made(context, []) if resource != PODS else None
     if unmade is not None and unmade[0] != "no-pods":
-        state: State = "Succeeded" if unmade[0] in _WITHOUT_PODS else "Pending"
-        return GateProgress(state=state, code=unmade[0], message=unmade[2])
+        is_done = unmade[0] in _WITHOUT_PODS
+        return GateProgress("Succeeded" if is_done else "Pending", unmade[0], unmade[2])
     present = await _explain(context)
-    if has_newest or present.code == "superseded":
-        return present if present.code == "superseded" else replace(present, state="NotGated")
+    if present.code == "superseded":
+        return present
     text = f"no pod of the newest template exists yet; {progress.message}"
-    return GateProgress(state="Pending", code="no-pods", message=text)
+    waits = GateProgress("Pending", "no-pods", text)
+    return replace(present, state="NotGated") if has_newest else waits
 
 
 async def _pods_of_version(context: WhyContext) -> tuple[list[Pod], bool]:
@@ -251,7 +221,7 @@ async def _pods_of_version(context: WhyContext) -> tuple[list[Pod], bool]:
     owner = decode_rollout(subject.raw)
     updated = owner.status.updated_replicas or owner.status.updated_number_scheduled
     is_observed = has_observed(owner.metadata.generation, owner.status.observed_generation)
-    has_newest = bool(pods) and (subject.kind not in _ROLLING or (is_observed and updated > 0))
+    has_newest = bool(pods) and (subject.kind not in PARENTS or (is_observed and updated > 0))
     alike = [pod for pod in pods if wanted is not None and _version_of(pod) == _version_of(wanted)]
     return alike, has_newest
 
@@ -273,43 +243,37 @@ async def _explain(context: WhyContext) -> GateProgress:
     section = await section_of("gate", context)
     if section is None:
         text = f"the {subject.kind} names neither checks nor objects to wait for"
-        return GateProgress(state="NotGated", code="no-keys", message=text)
-    report = section.detail.report if isinstance(section.detail, GateDetail) else None
+        return GateProgress("NotGated", "no-keys", text)
+    if not isinstance(section.detail, GateDetail):
+        return GateProgress("Pending", section.code, section.summary)
+    report = section.detail.report
     step = step_of(section, Report(subject, "", (section,), context.owners))
     state: State = "Pending"
+    # The pods of a template, which have no age, are released as soon as they could be.
+    is_due = report.is_waiting and bool(report.since)
     if section.code in _UNGATED:
         # Without permission to read the namespace, it seems not to have opted in.
-        space = await live.attempt(live.find(NAMESPACES, subject.namespace), None)
+        space = await live.attempt(live.find(resources.NAMESPACES, subject.namespace), None)
         state = "NotGated" if space is not None else "Pending"
-    elif report is not None and _is_released(report):
+    elif report.code == "waits-in-scheduler" or (report.code == "released" and not is_due):
         state = "Succeeded"
-    elif report is not None and report.code in BLOCKED and section.code not in _PLANNED:
+    elif report.code in BLOCKED and section.code not in _PLANNED:
         state = "Pending" if await _is_repeated(live, report) else "Failed"
-    event = gate_wait(report) if report is not None and report.code == section.code else None
-    return GateProgress(
-        state=state,
-        code=section.code,
-        message=event.text if event is not None else section.summary,
-        next=step if step != NOTHING else "",
-        report=report,
-    )
-
-
-def _is_released(report: GateReport) -> bool:
-    """Whether a pod is released, or pods of a template would be."""
-    is_due = report.is_waiting and bool(report.since)
-    return report.code == "waits-in-scheduler" or (report.code == "released" and not is_due)
+    event = gate_wait(report) if report.code == section.code else None
+    text = event.text if event is not None else section.summary
+    return GateProgress(state, section.code, text, step if step != NOTHING else "", report)
 
 
 async def _is_repeated(live: Installation, report: GateReport) -> bool:
     """Whether the failed checks are about to be repeated."""
-    for kind, name, decode in (
-        (WORKLOAD_VERSIONS, report.version_object, _decode_version),
-        (APP_VERSIONS, report.app_version_object, _decode_app_version),
-    ):
-        raw = await live.attempt(live.find(kind, name, report.namespace), None) if name else None
-        if raw is not None and is_rerun_wanted(decode(raw)):
-            return True
+    names = {WORKLOAD_VERSIONS: report.version_object, APP_VERSIONS: report.app_version_object}
+    for kind, name in names.items():
+        decode = _decode_version if kind == WORKLOAD_VERSIONS else _decode_app_version
+        if name:
+            reading = live.read(kind, name, decode, report.namespace)
+            version = await live.attempt(reading, None)
+            if version is not None and is_rerun_wanted(version):
+                return True
     return False
 
 
@@ -319,14 +283,13 @@ async def _look_at_app(live: Installation, namespace: str, name: str) -> GatePro
     version = await live.read(APP_VERSIONS, version_of(app), _decode_app_version, namespace)
     if version is None or not is_generated(version, app.metadata.uid):
         text = f"waits for KeptnAppVersion {version_of(app)}, which is not there yet"
-        return GateProgress(state="Pending", code="waits-for-version", message=text)
+        return GateProgress("Pending", "waits-for-version", text)
     looks: list[GateProgress] = []
     for entry in version.spec.workloads:
         workload = workload_name(name, entry.name)
         looks += [progress async for progress in _look_at_owners(live, namespace, workload)]
-        stored = await live.read(
-            WORKLOAD_VERSIONS, version_name(workload, entry.version), _decode_version, namespace
-        )
+        key = version_name(workload, entry.version)
+        stored = await live.read(WORKLOAD_VERSIONS, key, _decode_version, namespace)
         verdict = wait_of(stored, stored.spec.resource_reference.uid if stored is not None else "")
         looks.append(_of_verdict(f"{entry.name}@{entry.version}", verdict))
     looks.append(_of_verdict("the app", pre_checks(version)))
@@ -337,14 +300,14 @@ async def _look_at_owners(
     live: Installation, namespace: str, workload: str
 ) -> AsyncIterator[GateProgress]:
     """Yield the states of the Deployments and so on whose pods are of a KeptnWorkload."""
-    stored = await live.read(WORKLOADS, workload, Decoder(Workload).decode, namespace)
-    tops: dict[tuple[str, str], None] = {}
+    stored = await live.read(resources.WORKLOADS, workload, Decoder(Workload).decode, namespace)
+    tops = set()
     for owner in owners_of_pods(stored) if stored is not None else ():
-        raw = await live.find(SUPPORTED[owner.kind], owner.name, namespace)
-        if raw is not None:
-            top = parent_of(metadata_in(raw).owner_references) or owner
-            tops[top.kind, top.name] = None
-    for kind, name in tops:
+        own = await live.read(SUPPORTED[owner.kind], owner.name, metadata_in, namespace)
+        if own is not None:
+            top = parent_of(own.owner_references) or owner
+            tops.add((top.kind, top.name))
+    for kind, name in sorted(tops):
         with suppress(NotFoundError):
             progress = await look(live, SUPPORTED[kind], namespace, name)
             yield replace(progress, message=f"{kind.lower()}/{name}: {progress.message}")
@@ -352,8 +315,7 @@ async def _look_at_owners(
 
 def _of_verdict(subject: str, verdict: GateVerdict | None) -> GateProgress:
     if verdict is None or verdict.code == "released":
-        text = f"{subject}: its checks passed"
-        return GateProgress(state="Succeeded", code="released", message=text)
+        return GateProgress("Succeeded", "released", f"{subject}: its checks passed")
     state: State = "Failed" if verdict.code in BLOCKED else "Pending"
     text = f"{subject} {sentence(verdict.code, verdict.text)}"
-    return GateProgress(state=state, code=verdict.code, message=text, next=verdict.advice)
+    return GateProgress(state, verdict.code, text, verdict.advice)

@@ -112,6 +112,7 @@ def print_out(
     """Print a report as ``--output`` says: as JSON, as YAML, or as these lines, in their tones."""
     if arguments.output in FORMATS:
         sys.stdout.buffer.write(FORMATS[arguments.output](report))
+        sys.stdout.buffer.flush()
         return
     terminal = Terminal.of(sys.stdout)
     # Columns stay columns on a narrow terminal.

@@ -7,6 +7,7 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from harbourmaster.api.resources import APP_VERSIONS, CORE_EVENTS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.cli.live.cluster import complain
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.kube.backoff import Backoff
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
 
 T = TypeVar("T")
-OUR_EVENTS: Final = "reportingComponent=harbourmaster.dev/lifecycle"
-"""Selects the events by which the controller says for which objects a pod still waits."""
 _SPACING: Final = 0.2
 """Seconds between two looks, at least."""
 _SHARE: Final = 4
@@ -36,6 +35,14 @@ class Watched(NamedTuple):
     resource: Resource
     label_selector: str = ""
     field_selector: str = ""
+
+
+GATE_CHANGES: Final = (
+    *map(Watched, (WORKLOAD_VERSIONS, APP_VERSIONS, TASKS)),
+    # By these events the controller says for which objects a pod still waits.
+    Watched(CORE_EVENTS, field_selector="reportingComponent=harbourmaster.dev/lifecycle"),
+)
+"""What changes with the reasons for which pods wait, besides the pods."""
 
 
 async def look_until_done(
@@ -110,11 +117,10 @@ async def _repeat(look: Callable[[], Awaitable[T | None]], changed: asyncio.Even
         try:
             result = await look()
             failures, has_looked = 0, True
-        except UnauthorizedError:
-            raise
         except ApiError as error:
             # An API server that starts forbids for a moment what it allows.
-            if isinstance(error, ForbiddenError) and not has_looked:
+            final = UnauthorizedError if has_looked else (UnauthorizedError, ForbiddenError)
+            if isinstance(error, final):
                 raise
             if not failures:
                 complain(f"{error}; trying again")

@@ -80,8 +80,9 @@ def definitions_of(described: WorkloadMetadata | None) -> list[str]:
     ]
 
 
-_PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
-_CHECKED: Final = _PARENTS | {REPLICA_SET, PODS.kind}
+PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
+"""Kinds of workloads that replace their pods when their template changes."""
+_CHECKED: Final = PARENTS | {REPLICA_SET, PODS.kind}
 
 
 class Template(NamedTuple):
@@ -117,7 +118,7 @@ def template_pod(
     template = template_of(subject)
     metadata = template.keys
     parent = next(
-        (candidate for candidate in (subject, *owners) if candidate.kind in _PARENTS), None
+        (candidate for candidate in (subject, *owners) if candidate.kind in PARENTS), None
     )
     options: Any = {"version_from_tag": version_from_tag}
     tracking = tracking_by_pod(metadata, lambda: template.containers, **options)
