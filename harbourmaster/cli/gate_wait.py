@@ -266,14 +266,13 @@ async def _explain(context: WhyContext) -> GateProgress:
 
 async def _is_repeated(live: Installation, report: GateReport) -> bool:
     """Whether the failed checks are about to be repeated."""
-    names = {WORKLOAD_VERSIONS: report.version_object, APP_VERSIONS: report.app_version_object}
-    for kind, name in names.items():
-        decode = _decode_version if kind == WORKLOAD_VERSIONS else _decode_app_version
-        if name:
-            reading = live.read(kind, name, decode, report.namespace)
-            version = await live.attempt(reading, None)
-            if version is not None and is_rerun_wanted(version):
-                return True
+    for kind, name, decode in (
+        (WORKLOAD_VERSIONS, report.version_object, _decode_version),
+        (APP_VERSIONS, report.app_version_object, _decode_app_version),
+    ):
+        raw = await live.attempt(live.find(kind, name, report.namespace), None) if name else None
+        if raw is not None and is_rerun_wanted(decode(raw)):
+            return True
     return False
 
 

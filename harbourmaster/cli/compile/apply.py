@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections import Counter
+from contextlib import suppress
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.patches import ApplyPatch
@@ -16,8 +19,9 @@ from harbourmaster.cli.batches import plural
 from harbourmaster.cli.installed import GUARDS, VALIDATING_POLICIES
 from harbourmaster.cli.live.cluster import collect, say
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
+from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.kube.backoff import Backoff
-from harbourmaster.kube.errors import ApiError, NotFoundError, UnauthorizedError
+from harbourmaster.kube.errors import ApiError, UnauthorizedError
 from harbourmaster.policies.enforcement import COMPILED_KEY, QUIET
 
 if TYPE_CHECKING:
@@ -29,45 +33,35 @@ if TYPE_CHECKING:
     from harbourmaster.policies.delegation import Objects
 
     Json = dict[str, Any]
+    Trial = Callable[[], Awaitable[tuple[int, list[list[str]]]]]
 
 _KINDS: Final = {resource.kind: resource for resource in (NAMESPACES, *GUARDS)}
 _RETRIES: Final = Backoff(first=0.5, limit=5.0)
 
 
 class StepError(Exception):
-    """A step that failed; the text says why, and ``lines`` more."""
-
-    def __init__(self, text: str, lines: Iterable[str] = ()) -> None:
-        super().__init__(text)
-        self.lines = lines
+    """A step that failed; the text says why."""
 
 
 async def apply_objects(
-    client: Client,
-    objects: Objects,
-    try_out: Callable[[], Awaitable[int]],
-    *,
-    patience: float,
-    is_dry: bool,
+    client: Client, objects: Objects, try_out: Trial, *, patience: float, is_dry: bool
 ) -> None:
     """Write the objects of all steps, and delete those of former sets.
 
-    ``try_out`` raises StepError while the API server does not do what the webhook does; it is
-    repeated for ``patience`` seconds. With ``is_dry``, each request is a dry run. Raises StepError
-    and ApiError.
+    ``try_out`` returns how many objects it tried, and the lines of each difference between API
+    server and webhook; it is repeated for ``patience`` seconds until there is none. With
+    ``is_dry``, each request is a dry run. Raises StepError and ApiError.
     """
     done = " (dry run)" if is_dry else ""
     for step in ("policies", "probe"):
         say(f"{step}: {await _write(client, getattr(objects, step), is_dry=is_dry)}{done}")
     if objects.policies and not is_dry:
-        say(f"tried: {plural(await _repeat(try_out, patience), 'object')}, 0 differ")
+        say(f"tried: {plural(await _try_until_equal(try_out, patience), 'object')}, 0 differ")
         await _check_types(client, objects.policies)
     say(f"final: {await _write(client, objects.final, is_dry=is_dry)}{done}")
     former = await former_objects(client, objects)
     if former and not is_dry:
-        say(
-            f"former sets: they are deleted in {QUIET:g} s, when every API server knows the new one"
-        )
+        say(f"former sets: deleted in {QUIET:g} s, when every API server knows the new one")
         await asyncio.sleep(QUIET)
         for resource, metadata in former:
             await client.delete(resource, metadata.name, uid=metadata.uid, missing_ok=True)
@@ -91,10 +85,10 @@ async def former_objects(client: Client, objects: Objects) -> list[tuple[Resourc
 
 async def _write(client: Client, manifests: Iterable[Json], *, is_dry: bool) -> str:
     """Apply objects; return how many were created, changed and unchanged."""
-    counts: Counter[str] = Counter()
+    live, counts = ClusterReader(client), Counter[str]()
     for manifest in manifests:
         resource, name = _KINDS[manifest["kind"]], manifest["metadata"]["name"]
-        before = await _find(client, resource, name)
+        before = await live.read(resource, name, metadata_in)
         if before is not None and before.generation > 1 and resource == MUTATING_POLICIES:
             # A set that was edited does not count any more, whatever it contains.
             if not is_dry:
@@ -107,32 +101,27 @@ async def _write(client: Client, manifests: Iterable[Json], *, is_dry: bool) -> 
     return ", ".join(f"{counts[word]} {word}" for word in sorted(counts)) or "nothing to apply"
 
 
-async def _find(client: Client, resource: Resource, name: str) -> Metadata | None:
-    try:
-        return metadata_in(await client.get(resource, name, metadata_only=True))
-    except NotFoundError:
-        return None
-
-
-async def _repeat(try_out: Callable[[], Awaitable[int]], patience: float) -> int:
+async def _try_until_equal(try_out: Trial, patience: float) -> int:
     """Try until the API server has noticed the objects, of which it gives no event."""
-    last: Exception | None = None
-    attempt = 0
-    try:
+    failure: Exception = StepError("the API server did not answer in time")
+    differences: list[list[str]] = []
+    with suppress(TimeoutError):
         async with asyncio.timeout(patience):
-            while True:
+            for attempt in count():
                 try:
-                    return await try_out()
+                    tried, differences = await try_out()
+                    if not differences:
+                        return tried
+                    failure = StepError(f"{len(differences)} of {tried} objects differ")
                 except UnauthorizedError:
                     raise
-                except (StepError, ApiError) as error:
-                    last = error
+                except ApiError as error:
+                    failure, differences = error, []
                 if attempt == 0:
                     say("tried: waiting until the API server enforces the policies of the probe")
                 await asyncio.sleep(_RETRIES.delay(attempt, random.random()))  # noqa: S311 - a pause
-                attempt += 1
-    except TimeoutError:
-        raise last or StepError("the API server did not answer in time") from None
+    sys.stdout.writelines(chain.from_iterable(differences))
+    raise failure
 
 
 async def _check_types(client: Client, manifests: Iterable[Json]) -> None:

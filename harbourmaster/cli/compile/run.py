@@ -15,30 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    CRON_JOBS,
-    DEPLOYMENTS,
-    MUTATING_POLICIES,
-    MUTATING_POLICY_BINDINGS,
-    MUTATING_WEBHOOKS,
-    PODS,
-    POLICIES,
-)
+from harbourmaster.api import resources
 from harbourmaster.api.times import moment
+from harbourmaster.cli.compile import probe
 from harbourmaster.cli.compile.apply import StepError, apply_objects, former_objects
-from harbourmaster.cli.compile.probe import (
-    KINDS,
-    fields_by_webhook,
-    object_of,
-    owned_fields_of,
-    probes,
-)
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.live.reader import ClusterReader, raise_unusable
 from harbourmaster.cli.offline import difference
 from harbourmaster.controller.enforcement import decode
 from harbourmaster.controller.settings import ControllerSettings
@@ -74,7 +59,9 @@ if TYPE_CHECKING:
 
 FIRST_VERSION: Final = ServerVersion(1, 36)
 """The first version of Kubernetes that serves MutatingAdmissionPolicies by default."""
-_RESOURCES: Final = dict(zip(KINDS, (PODS, DEPLOYMENTS, CRON_JOBS), strict=True))
+_RESOURCES: Final = dict(
+    zip(probe.KINDS, (resources.PODS, resources.DEPLOYMENTS, resources.CRON_JOBS), strict=True)
+)
 _INTRODUCTIONS: Final = {
     "policies": "1. Apply the policies; without a binding they have no effect.",
     "probe": f"2. Bind them in {PROBE_NAMESPACE}, then run harbourmaster compile --try.",
@@ -123,13 +110,12 @@ async def _live(arguments: Arguments, client: Client) -> int:
             settings = await live.none_if_unreadable(live.webhook_settings())
             registration = await live.none_if_unreadable(live.controller_settings())
             compilation = _Compilation(arguments, settings, registration)
-            policies, early = await _read_stored(live)
+            policies, early = await _read_stored(client)
             while early and arguments.action and not arguments.dry_run:
                 for line in early:
                     say(line)
                 await asyncio.sleep(max(early.values()))
-                live = Installation(client, arguments.installed_in)
-                policies, early = await _read_stored(live)
+                policies, early = await _read_stored(client)
             if early and not arguments.action and arguments.step in {None, "final"}:
                 for line in early:
                     complain(line)
@@ -145,17 +131,13 @@ async def _live(arguments: Arguments, client: Client) -> int:
     return compilation.print(policies)
 
 
-async def _read_stored(live: Installation) -> tuple[list[CompiledPolicy], dict[str, float]]:
+async def _read_stored(client: Client) -> tuple[list[CompiledPolicy], dict[str, float]]:
     """Return the policies of the cluster, and why it is too early to compile, with seconds."""
-    stored = [
-        policy
-        for resource in (CLUSTER_POLICIES, POLICIES)
-        for policy in await live.items(resource, lambda raw: (decode(raw), decode_anything(raw)))
-    ]
-    mutations, bindings = [
-        await live.items(resource, decode_compiled)
-        for resource in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
-    ]
+    live, stored = ClusterReader(client), []
+    for resource in (resources.CLUSTER_POLICIES, resources.POLICIES):
+        stored += await live.items(resource, lambda raw: (decode(raw), decode_anything(raw)))
+    mutations = await live.items(resources.MUTATING_POLICIES, decode_compiled)
+    bindings = await live.items(resources.MUTATING_POLICY_BINDINGS, decode_compiled)
     bound = {reference for reference, _ in enforced_policies(mutations, bindings)}
     early = dict(too_early((policy for policy, _ in stored), bound, datetime.now(UTC)))
     return [read_policy(value)[0] for _, value in stored], early
@@ -231,12 +213,15 @@ class _Compilation:
         """Return the number of objects that were tried, and the lines of each difference."""
         differences, tried = [], 0
         for part in registered_by(self._registration, self._arguments.installed_in).rules:
-            for number, (namespace, pod) in enumerate(probes(selection.policies)):
-                obj = object_of(part, f"probe-{number}", namespace, pod)
+            for number, (namespace, pod) in enumerate(probe.probes(selection.policies)):
+                obj = probe.object_of(part, f"probe-{number}", namespace, pod)
                 created = msgspec.json.decode(
                     await client.create(_RESOURCES[part], obj, PROBE_NAMESPACE, dry_run=True)
                 )
-                ours, theirs = fields_by_webhook(obj, selection.policies), owned_fields_of(created)
+                ours, theirs = (
+                    probe.fields_by_webhook(obj, selection.policies),
+                    probe.owned_fields_of(created),
+                )
                 tried += 1
                 titles = f"{part}, webhook", f"{part}, API server"
                 if ours != theirs:
@@ -251,23 +236,14 @@ class _Compilation:
             objects = self._objects(selection) if selection.policies else Objects([], [], [], "")
             if not selection.policies and not await former_objects(client, objects):
                 return self._explain_nothing(selection)
-            trial = partial(self._require_no_difference, client, selection)
+            trial = partial(self._try, client, selection)
             await apply_objects(client, objects, trial, patience=patience, is_dry=is_dry)
         except (StepError, ValueError, ApiError) as error:
             if isinstance(error, ApiError):
                 raise_unusable(error)
-            sys.stdout.writelines(getattr(error, "lines", ()))
             complain(f"not applied: {error}: correct it and run this again; it goes on from here")
             return LEFT
         return LEFT if selection.refusals else DONE
-
-    async def _require_no_difference(self, client: Client, selection: Selection) -> int:
-        """Return the number of objects that were tried. Raises StepError for differences."""
-        tried, differences = await self._try(client, selection)
-        if differences:
-            lines = chain.from_iterable(differences)
-            raise StepError(f"{len(differences)} of {tried} objects differ", lines)
-        return tried
 
     def _select(self, policies: Iterable[CompiledPolicy]) -> Selection:
         settings, named = self._settings, self._arguments.policy_namespaces.split(",")
@@ -308,7 +284,7 @@ class _Compilation:
 
 def registered_by(settings: RegistrationSettings, home: str) -> Registered:
     """Return the rules and selectors by which these settings register the webhook."""
-    configuration = desired_configurations(settings, Home(home), None)[MUTATING_WEBHOOKS]
+    configuration = desired_configurations(settings, Home(home), None)[resources.MUTATING_WEBHOOKS]
     entries = {webhook["name"]: webhook for webhook in configuration["webhooks"]}
     rules: dict[str, list[Json]] = {}
     for name in (PODS_ENTRY, TEMPLATES):
