@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import LineFailure, MalformedError, line_failure
 from harbourmaster.cli.terminal import printable
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,12 +43,20 @@ def answer_lines(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> I
             yield replace(result, line=number) if hasattr(result, "line") else result
 
 
-def print_lines(answers: Iterable[Struct | dict[str, Any]], *bad: type[Struct]) -> int:
-    """Print each answer at once as a line of JSON; returns how many are of the ``bad`` types."""
+def print_lines(
+    answers: Iterable[Struct | dict[str, Any]],
+    *bad: type[Struct],
+    describe: Callable[[Any], Iterable[str]] | None = None,
+) -> int:
+    """Print each answer at once, as a line of JSON or as ``describe`` returns it.
+
+    Returns how many are of the ``bad`` types.
+    """
     count = 0
     for answer in answers:
         count += isinstance(answer, bad)
-        sys.stdout.buffer.write(printable(_encode(answer)) + b"\n")
+        text = "\n".join(map(clean, describe(answer))).encode() if describe else _encode(answer)
+        sys.stdout.buffer.write((text if describe else printable(text)) + b"\n")
         sys.stdout.buffer.flush()
     return count
 

@@ -122,11 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = program.name.get()
     given = sys.argv[1:] if argv is None else argv
     if not given and sys.stdout.isatty():
-        print(
-            f"{_FIRST}\nharbourmaster --help                list all commands".replace(
-                program.OWN, name
-            )
-        )
+        text = f"{_FIRST}\nharbourmaster --help                list all commands"
+        print(text.replace(program.OWN, name))
         return 0
     words, old = current_words(given)
     return exit_code(name, partial(_run, parser_of(name).parse_args(words), old))

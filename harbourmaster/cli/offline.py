@@ -24,7 +24,7 @@ from harbourmaster.api.resources import CRON_JOBS, PODS
 from harbourmaster.cli import program
 from harbourmaster.cli.lines import answer_lines, open_input, print_lines
 from harbourmaster.cli.live.files import manifests_in, read_paths
-from harbourmaster.cli.terminal import printable
+from harbourmaster.cli.terminal import json_text
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
 from harbourmaster.gates.waits import waits_of
@@ -39,6 +39,7 @@ from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.cases import (
     DEFAULTS,
     ReplayCase,
+    ReplayResult,
     answer_case,
     engine_for,
     read_case,
@@ -55,12 +56,11 @@ from harbourmaster.webhook.verdict import MALFORMED
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO, TypeVar
 
     from harbourmaster.gates.waits import Waits
     from harbourmaster.serving.documents import Document
-    from harbourmaster.webhook.cases import ReplayResult
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.verdict import Verdict
 
@@ -307,46 +307,6 @@ def format_patch(operations: Iterable[Json]) -> Iterator[str]:
             yield from (f"      {line}" for line in dump(value).splitlines())
 
 
-def _format_answer(title: str, answered: Raw | None) -> Iterator[str]:
-    """Yield an answer for people: whether it allows, its warnings, and what it changes."""
-    if answered is None:
-        yield f"{title}: no answer"
-        return
-    response = msgspec.json.decode(answered, type=dict)
-    message = object_in(response, "status").get("message") or "without a message"
-    yield f"{title}: {'allowed' if response.get('allowed') else f'denied: {message}'}"
-    for warning in response.get("warnings") or ():
-        yield f"  warning: {warning}"
-    yield from format_patch(msgspec.json.decode(b64decode(response.get("patch") or "W10=")))
-
-
-def _format_result(result: ReplayResult | ReplayDifference | LineFailure) -> Iterator[str]:
-    if isinstance(result, LineFailure):
-        yield f"{result.id}: {result.error}"
-    elif isinstance(result, ReplayDifference):
-        yield from _format_answer(f"{result.id}, recorded", result.recorded)
-        yield from _format_answer(f"{result.id}, now", result.answered)
-    else:
-        yield from _format_answer(str(result.id), result.response)
-
-
-def _is_for_people(arguments: Arguments) -> bool:
-    """Whether the output is text: by default on a terminal, so that programs read JSON."""
-    return arguments.output == "text" or (not arguments.output and sys.stdout.isatty())
-
-
-def _print_results(arguments: Arguments, results: Iterable[Any], *bad: type[Struct]) -> int:
-    """Print each result at once; returns how many are of the ``bad`` types."""
-    if not _is_for_people(arguments):
-        return print_lines(results, *bad)
-    count = 0
-    for result in results:
-        count += isinstance(result, bad)
-        for line in _format_result(result):
-            print(clean(line), flush=True)
-    return count
-
-
 class ReplayDifference(Struct, frozen=True):
     """A recorded case whose answer has changed; None if there was none."""
 
@@ -354,6 +314,33 @@ class ReplayDifference(Struct, frozen=True):
     recorded: Raw | None
     answered: Raw | None
     line: int = 0
+
+
+def _describe(result: ReplayResult | ReplayDifference | LineFailure) -> Iterator[str]:
+    """Yield lines for people: whether an answer allows, its warnings, and what it changes."""
+    if isinstance(result, LineFailure):
+        yield f"{result.id}: {result.error}"
+        return
+    answers = (
+        {str(result.id): result.response}
+        if isinstance(result, ReplayResult)
+        else {f"{result.id}, recorded": result.recorded, f"{result.id}, now": result.answered}
+    )
+    for title, answered in answers.items():
+        if answered is None:
+            yield f"{title}: no answer"
+            continue
+        response = msgspec.json.decode(answered, type=dict)
+        message = object_in(response, "status").get("message") or "without a message"
+        yield f"{title}: {'allowed' if response.get('allowed') else f'denied: {message}'}"
+        yield from (f"  warning: {warning}" for warning in response.get("warnings") or ())
+        yield from format_patch(msgspec.json.decode(b64decode(response.get("patch") or "W10=")))
+
+
+def _text_of(arguments: Arguments) -> Callable[[Any], Iterator[str]] | None:
+    """Return what makes text of results: by default on a terminal, so that programs read JSON."""
+    is_text = arguments.output == "text" or (not arguments.output and sys.stdout.isatty())
+    return _describe if is_text else None
 
 
 def replay(arguments: Arguments) -> int:
@@ -371,7 +358,7 @@ def replay(arguments: Arguments) -> int:
             failed |= _review(arguments, filter(bytes.strip, lines), engine)
         elif arguments.policies is None:
             results = replay_lines(lines, arguments.settings)
-            failed |= _print_results(arguments, results, LineFailure) > 0
+            failed |= print_lines(results, LineFailure, describe=_text_of(arguments)) > 0
         elif "review" in first:
             raise StartError(f"{arguments.file}: cases have their policies: leave out --policies")
         else:
@@ -402,23 +389,23 @@ def _review(arguments: Arguments, bodies: Iterable[bytes], engine: Engine) -> bo
     failed = False
     for body in bodies:
         result, decision = answer(body, engine)
-        if _is_for_people(arguments):
-            request = decision.request
-            title = "/".join(filter(None, (request.namespace, request.name))) or "the review"
-            for line in _format_answer(title, response_of(result)):
-                print(clean(line))
+        request = decision.request
+        title = "/".join(filter(None, (request.namespace, request.name))) or "the review"
+        if text := _text_of(arguments):
+            print_lines([ReplayResult(title, 200, response_of(result))], describe=text)
         else:
-            sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
+            sys.stdout.buffer.write(json_text(Raw(result)))
         failed |= decision.verdict.outcome == MALFORMED
     return failed
 
 
 def _check(lines: Iterable[bytes], arguments: Arguments) -> int:
     count = wrong = 0
-    compare = partial(_compare_case, settings=arguments.settings)
+    compare, text = partial(_compare_case, settings=arguments.settings), _text_of(arguments)
     for count, result in enumerate(answer_lines(lines, compare), 1):  # noqa: B007 - used below
-        shown = filter(None, (result,))
-        wrong += _print_results(arguments, shown, LineFailure, ReplayDifference)
+        wrong += print_lines(
+            [result] if result else [], LineFailure, ReplayDifference, describe=text
+        )
     if not count:
         # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
