@@ -34,13 +34,7 @@ from harbourmaster.gates.release import (
     wakeup_patch,
 )
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.kube.errors import (
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-)
+from harbourmaster.kube import errors
 from harbourmaster.lifecycle.check_facts import Facts, with_version
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
@@ -179,7 +173,7 @@ async def _release(arguments: Arguments, client: Client) -> int:
         if resource != PODS:
             pods = await _pods_of(arguments, ClusterReader(client), namespace, name)
             names = [pod.name for pod in pods]
-    except ApiError as error:
+    except errors.ApiError as error:
         return await _explain_refusal(client, error, resource, (namespace, name), "released")
     if not names:
         lists = f"harbourmaster gate list -n {namespace} lists those that wait"
@@ -230,7 +224,7 @@ async def _rerun(arguments: Arguments, client: Client) -> int:
                 complain(f"{kind.kind} {namespace}/{version}: not repeated: {why}")
                 return LEFT
             say(f"{kind.kind} {namespace}/{version}: its failed checks are repeated for {who}")
-    except ApiError as error:
+    except errors.ApiError as error:
         return await _explain_refusal(client, error, resource, (namespace, name), "repeated")
     return DONE
 
@@ -241,7 +235,7 @@ async def _release_one(
     shown = f"{namespace}/{name}"
     try:
         pod = await _let_go(client, arguments, namespace, name, who)
-    except ApiError as error:
+    except errors.ApiError as error:
         return await _explain_refusal(client, error, PODS, (namespace, name), "released")
     if pod is None:
         where = f"does not wait in the scheduler {arguments.scheduler}"
@@ -255,7 +249,7 @@ async def _release_one(
     regarding = {**PODS.type_fields, **own}
     try:
         await client.create(EVENTS, event_of(regarding, namespace, note, **how), namespace)
-    except ApiError as error:
+    except errors.ApiError as error:
         complain(f"{shown}: released, but the event could not be written: {error.message}")
     return DONE
 
@@ -271,7 +265,7 @@ async def _clear(arguments: Arguments, client: Client) -> int:
             say(f"{shown} avoids no node")
             return DONE
         await client.patch(WORKLOAD_VERSIONS, name, patch, namespace)
-    except ApiError as error:
+    except errors.ApiError as error:
         return await _explain_refusal(
             client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared"
         )
@@ -280,14 +274,14 @@ async def _clear(arguments: Arguments, client: Client) -> int:
 
 
 async def _explain_refusal(
-    client: Client, error: ApiError, resource: Resource, key: tuple[str, str], done: str
+    client: Client, error: errors.ApiError, resource: Resource, key: tuple[str, str], done: str
 ) -> int:
     """Say why something could not be done; returns the exit code."""
     namespace, name = key
-    if isinstance(error, NotFoundError):
+    if isinstance(error, errors.NotFoundError):
         complain(await ClusterReader(client).not_found(error, resource, name, namespace))
         return LEFT
-    is_forbidden = isinstance(error, ForbiddenError)
+    is_forbidden = isinstance(error, errors.ForbiddenError)
     why = f"missing permission: {error.message}" if is_forbidden else str(error)
     complain(f"{namespace}/{name}: not {done}: {why}")
     return LEFT
@@ -311,7 +305,7 @@ async def _let_go(
             return None
         try:
             await client.patch(PODS, name, JsonPatch(operations), namespace)
-        except (ConflictError, InvalidError):
+        except (errors.ConflictError, errors.InvalidError):
             if attempt == TRIES - 1:
                 raise
         else:

@@ -36,15 +36,7 @@ from harbourmaster.serving.documents import Problem, parse_documents
 from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.cases import (
-    DEFAULTS,
-    ReplayCase,
-    ReplayResult,
-    answer_case,
-    engine_for,
-    read_case,
-    response_of,
-)
+from harbourmaster.webhook import cases
 from harbourmaster.webhook.checked_objects import is_checked
 from harbourmaster.webhook.engine import WOULD_CHANGE, Engine, audit_results
 from harbourmaster.webhook.handlers import answer
@@ -190,13 +182,13 @@ def engine_of(manifests: list[Json], settings: AdmissionSettings, *, has_gates: 
         {"metadata": {"name": name, "annotations": annotations}} for name in names
     ]
     namespaces += [manifest for manifest in manifests if kind_of(manifest) == NAMESPACE]
-    case = ReplayCase(
+    case = cases.ReplayCase(
         msgspec.Raw(),
         namespaces=list(_readable(namespaces, NamespaceObject)),
         policies=[manifest for manifest in manifests if is_policy_kind(*kind_of(manifest))],
         parents=list(_readable(manifests, ParentObject)),
     )
-    return engine_for(case, settings)
+    return cases.engine_for(case, settings)
 
 
 def _readable(manifests: Iterable[Json], kind: type[Kind]) -> Iterator[Kind]:
@@ -316,14 +308,14 @@ class ReplayDifference(Struct, frozen=True):
     line: int = 0
 
 
-def _describe(result: ReplayResult | ReplayDifference | LineFailure) -> Iterator[str]:
+def _describe(result: cases.ReplayResult | ReplayDifference | LineFailure) -> Iterator[str]:
     """Yield lines for people: whether an answer allows, its warnings, and what it changes."""
     if isinstance(result, LineFailure):
         yield f"{result.id}: {result.error}"
         return
     answers = (
         {str(result.id): result.response}
-        if isinstance(result, ReplayResult)
+        if isinstance(result, cases.ReplayResult)
         else {f"{result.id}, recorded": result.recorded, f"{result.id}, now": result.answered}
     )
     for title, answered in answers.items():
@@ -392,7 +384,7 @@ def _review(arguments: Arguments, bodies: Iterable[bytes], engine: Engine) -> bo
         request = decision.request
         title = "/".join(filter(None, (request.namespace, request.name))) or "the review"
         if text := _text_of(arguments):
-            print_lines([ReplayResult(title, 200, response_of(result))], describe=text)
+            print_lines([cases.ReplayResult(title, 200, cases.response_of(result))], describe=text)
         else:
             sys.stdout.buffer.write(json_text(Raw(result)))
         failed |= decision.verdict.outcome == MALFORMED
@@ -415,28 +407,30 @@ def _check(lines: Iterable[bytes], arguments: Arguments) -> int:
 
 
 def replay_lines(
-    lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
-) -> Iterator[ReplayResult | LineFailure]:
+    lines: Iterable[bytes], settings: AdmissionSettings = cases.DEFAULTS
+) -> Iterator[cases.ReplayResult | LineFailure]:
     """Answer each line that is not blank, in order."""
     return answer_lines(lines, partial(replay_case, settings=settings))
 
 
-def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> ReplayResult | LineFailure:
+def replay_case(
+    line: bytes, settings: AdmissionSettings = cases.DEFAULTS
+) -> cases.ReplayResult | LineFailure:
     """Answer one case, or say why it is invalid; ``settings`` are for a case without its own."""
-    case = read_case(line)
-    return case if isinstance(case, LineFailure) else answer_case(case, settings)
+    case = cases.read_case(line)
+    return case if isinstance(case, LineFailure) else cases.answer_case(case, settings)
 
 
 def _compare_case(
     line: bytes, settings: AdmissionSettings
 ) -> ReplayDifference | LineFailure | None:
     """A case whose answer is not, byte by byte, the one that was recorded; None for others."""
-    case = read_case(line)
+    case = cases.read_case(line)
     if isinstance(case, LineFailure):
         return case
     if not bytes(case.response):
         return LineFailure(case.id, "the case has no response to compare with")
-    now = answer_case(case, settings).response
+    now = cases.answer_case(case, settings).response
     if now is None or bytes(now) != bytes(case.response):
         return ReplayDifference(case.id, case.response, now)
     return None

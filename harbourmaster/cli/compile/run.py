@@ -32,13 +32,7 @@ from harbourmaster.kube.server_version import ServerVersion, server_version
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import SET_KEY, Objects, Registered, compile_objects, select
 from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced_policies
-from harbourmaster.registration.desired import (
-    GATES_LABEL,
-    PODS_ENTRY,
-    TEMPLATES,
-    Home,
-    desired_configurations,
-)
+from harbourmaster.registration import desired
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.serving.kubectl_yaml import dump
 from harbourmaster.serving.settings import StartError
@@ -284,21 +278,23 @@ class _Compilation:
 
 def registered_by(settings: RegistrationSettings, home: str) -> Registered:
     """Return the rules and selectors by which these settings register the webhook."""
-    configuration = desired_configurations(settings, Home(home), None)[resources.MUTATING_WEBHOOKS]
+    configuration = desired.desired_configurations(settings, desired.Home(home), None)[
+        resources.MUTATING_WEBHOOKS
+    ]
     entries = {webhook["name"]: webhook for webhook in configuration["webhooks"]}
     rules: dict[str, list[Json]] = {}
-    for name in (PODS_ENTRY, TEMPLATES):
+    for name in (desired.PODS_ENTRY, desired.TEMPLATES):
         for rule in entries.get(name, {}).get("rules", ()):
-            part = "pods" if name == PODS_ENTRY else "templates"
+            part = "pods" if name == desired.PODS_ENTRY else "templates"
             if "cronjobs" in rule["resources"]:
                 part = "cronjobs"
             rules.setdefault(part, []).append(rule)
-    entry = entries.get(PODS_ENTRY) or entries.get(TEMPLATES) or {}
+    entry = entries.get(desired.PODS_ENTRY) or entries.get(desired.TEMPLATES) or {}
     namespaces = entry.get("namespaceSelector", {})
     expressions = [
         expression
         for expression in namespaces.get("matchExpressions", ())
-        if expression["key"] != GATES_LABEL
+        if expression["key"] != desired.GATES_LABEL
     ]
     return Registered(
         rules, {**namespaces, "matchExpressions": expressions}, entry.get("objectSelector", {})
