@@ -42,7 +42,7 @@ GATE_CHANGES: Final = (
     # By these events the controller says for which objects a pod still waits.
     Watched(CORE_EVENTS, field_selector="reportingComponent=harbourmaster.dev/lifecycle"),
 )
-"""What changes with the reasons for which pods wait, besides the pods."""
+"""Objects that change with the reasons for which pods wait, besides the pods."""
 
 
 async def look_until_done(
