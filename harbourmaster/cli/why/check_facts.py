@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.json import Decoder
 
-from harbourmaster.api.resources import (
-    APP_VERSIONS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    KEPTN_METRICS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
+from harbourmaster.api import resources
 from harbourmaster.api.times import utc_now
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.missing_gate import definitions_of
@@ -50,12 +41,12 @@ if TYPE_CHECKING:
 MOST: Final = 100
 """Maximum number of objects of one kind that are read."""
 _TYPES: Final[dict[Resource, Any]] = {
-    WORKLOADS: Workload,
-    TASKS: Task,
-    TASK_DEFINITIONS: TaskDefinition,
-    EVALUATIONS: Evaluation,
-    EVALUATION_DEFINITIONS: EvaluationDefinition,
-    KEPTN_METRICS: Metric,
+    resources.WORKLOADS: Workload,
+    resources.TASKS: Task,
+    resources.TASK_DEFINITIONS: TaskDefinition,
+    resources.EVALUATIONS: Evaluation,
+    resources.EVALUATION_DEFINITIONS: EvaluationDefinition,
+    resources.KEPTN_METRICS: Metric,
 }
 
 
@@ -83,7 +74,7 @@ class GateFactsReader:
             return Facts()
         # Without a version nothing can be said; to say that there is none would be wrong.
         name, decode = names_of_pod(described).version, Decoder(WorkloadVersion).decode
-        version = await self._live.read(WORKLOAD_VERSIONS, name, decode, self._namespace)
+        version = await self._live.read(resources.WORKLOAD_VERSIONS, name, decode, self._namespace)
         apps = await self._apps() if version is not None else []
 
         def report(facts: Facts) -> None:
@@ -98,8 +89,8 @@ class GateFactsReader:
 
         def missing(facts: Facts) -> list[str]:
             known: dict[str, Collection[str]] = {
-                TASK_DEFINITIONS.kind: facts.task_definitions,
-                EVALUATION_DEFINITIONS.kind: facts.definitions,
+                resources.TASK_DEFINITIONS.kind: facts.task_definitions,
+                resources.EVALUATION_DEFINITIONS.kind: facts.definitions,
             }
             pairs = [definition.split(" ", 1) for definition in definitions_of(described)]
             return [f"{kind} {name}" for kind, name in pairs if name not in known[kind]]
@@ -108,12 +99,14 @@ class GateFactsReader:
         return [name for name in unknown if not name.startswith(tuple(self.notes))]
 
     async def _apps(self) -> list[AppVersion]:
-        note = partial(self.notes.setdefault, APP_VERSIONS.kind)
+        note = partial(self.notes.setdefault, resources.APP_VERSIONS.kind)
         decode = Decoder(AppVersion).decode
         try:
-            return await self._live.items(APP_VERSIONS, decode, self._namespace, skipped=note)
+            return await self._live.items(
+                resources.APP_VERSIONS, decode, self._namespace, skipped=note
+            )
         except ApiError as error:
-            self._note(APP_VERSIONS, error)
+            self._note(resources.APP_VERSIONS, error)
             return []
 
     async def facts_for(
@@ -157,7 +150,7 @@ class GateFactsReader:
             raw = await self._live.find(resource, name, namespace)
             if raw is not None:
                 self._objects[resource, key] = msgspec.json.decode(raw, type=_TYPES[resource])
-                if resource == EVALUATIONS and (time := written_at(raw)) is not None:
+                if resource == resources.EVALUATIONS and (time := written_at(raw)) is not None:
                     self._measured[name] = time
         except (ApiError, ValueError) as error:
             self._note(resource, error)

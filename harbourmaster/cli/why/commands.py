@@ -7,33 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.resources import (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
-    APP_VERSIONS,
-    APPLICATIONS,
-    APPS,
-    CLUSTER_POLICIES,
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    JOBS,
-    KEPTN_METRICS,
-    MAGNUM_CLUSTERS,
-    NAMESPACES,
-    PODS,
-    POLICIES,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
+from harbourmaster.api import resources
 from harbourmaster.cli.arguments import (
     Subjects,
     add_installation,
@@ -68,35 +42,35 @@ its deadline; why an application is on its cluster; which node is reserved for w
 references to other namespaces are refused. The command uses your own permissions and works without
 a running controller or webhook."""
 RESOURCES: Final = {
-    PODS: "po",
-    DEPLOYMENTS: "deploy",
-    STATEFUL_SETS: "sts",
-    DAEMON_SETS: "ds",
-    REPLICA_SETS: "rs",
-    JOBS: "",
-    CRON_JOBS: "cj",
-    ROLLOUTS: "ro",
-    REPLICATION_CONTROLLERS: "rc",
+    resources.PODS: "po",
+    resources.DEPLOYMENTS: "deploy",
+    resources.STATEFUL_SETS: "sts",
+    resources.DAEMON_SETS: "ds",
+    resources.REPLICA_SETS: "rs",
+    resources.JOBS: "",
+    resources.CRON_JOBS: "cj",
+    resources.ROLLOUTS: "ro",
+    resources.REPLICATION_CONTROLLERS: "rc",
 }
 """Kinds that have pods, each with its short name or ""."""
 _POLICY: Final = "policy policies"
 _SHORT: Final = {
-    APPLICATIONS: "app apps kapp",
-    APPS: "app apps application applications",
-    APP_VERSIONS: "appversion kav",
-    WORKLOADS: "",
-    WORKLOAD_VERSIONS: "workloadversion kwv",
-    TASKS: "task",
-    EVALUATIONS: "evaluation ke",
-    EVALUATION_DEFINITIONS: "evaluationdefinition ked",
-    KEPTN_METRICS: "metric",
-    POLICIES: _POLICY,
-    CLUSTER_POLICIES: _POLICY,
-    NAMESPACES: "ns",
-    ANALYSES: "",
-    ANALYSIS_DEFINITIONS: "",
-    ANALYSIS_VALUE_TEMPLATES: "",
-    MAGNUM_CLUSTERS: "",
+    resources.APPLICATIONS: "app apps kapp",
+    resources.APPS: "app apps application applications",
+    resources.APP_VERSIONS: "appversion kav",
+    resources.WORKLOADS: "",
+    resources.WORKLOAD_VERSIONS: "workloadversion kwv",
+    resources.TASKS: "task",
+    resources.EVALUATIONS: "evaluation ke",
+    resources.EVALUATION_DEFINITIONS: "evaluationdefinition ked",
+    resources.KEPTN_METRICS: "metric",
+    resources.POLICIES: _POLICY,
+    resources.CLUSTER_POLICIES: _POLICY,
+    resources.NAMESPACES: "ns",
+    resources.ANALYSES: "",
+    resources.ANALYSIS_DEFINITIONS: "",
+    resources.ANALYSIS_VALUE_TEMPLATES: "",
+    resources.MAGNUM_CLUSTERS: "",
 }
 """The other kinds, each with its short names."""
 _HELP: Final = {

@@ -32,7 +32,7 @@ _TONES: Final[dict[State, Tone]] = {
     "fine": "good",
 }
 _STATES: Final = get_args(State)
-_FOR_PROGRAMS: Final = ("name", "state", "code", "summary", "detail")
+_FOR_PROGRAMS: Final = ("name", "state", "code", "summary", "lines", "detail")
 """The fields of a section that are printed for programs."""
 
 

@@ -9,9 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.api.resources import (
-    PODS,
-)
+from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.installed import CONTROLLER
@@ -19,11 +17,7 @@ from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.cli.why.check_facts import GateFactsReader
-from harbourmaster.cli.why.missing_gate import (
-    template_pod,
-    why_unchecked,
-    why_ungated,
-)
+from harbourmaster.cli.why.missing_gate import template_pod, why_unchecked, why_ungated
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.pod_causes import refusal_step
 from harbourmaster.cli.why.subjects import Event, event_lines, events_of

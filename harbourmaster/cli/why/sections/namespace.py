@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from harbourmaster.api import resources
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.gate import waiting_in
-from harbourmaster.cli.grant_secrets import NAME
-from harbourmaster.cli.installed import CONTROLLER, ROLE_BINDINGS
+from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.admission import inputs_of
 from harbourmaster.cli.why.missing_gate import why_unsent
 from harbourmaster.cli.why.model import Line, Section
@@ -21,102 +17,60 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
-from harbourmaster.kube.errors import ApiError
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-    from typing import TypeVar
-
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import State, WhyContext
 
-    T = TypeVar("T")
-
-_DEFINITIONS: Final = (resources.TASK_DEFINITIONS, resources.EVALUATION_DEFINITIONS)
-
-
-class NamespaceDetail(Struct, frozen=True, rename="camel", kw_only=True):
-    """The policies, checks and waits of a namespace, for programs."""
-
-    policies: tuple[str, ...]
-    definitions: tuple[str, ...]
-    """Those of the namespace and of the shared ones, by kind and key."""
-    waiting: int
-    """The pods that wait there."""
-
 
 async def section(context: WhyContext) -> Section:
     """Explain a namespace."""
-    live, own, lines = context.live, metadata_in(context.subject.raw), []
-
-    async def read(what: str, reading: Awaitable[list[T]]) -> list[T]:
-        try:
-            return await reading
-        except ApiError as error:
-            lines.append(Line(read_error(error, what), label="unknown", tone="dim"))
-            return []
-
+    live, own = context.live, metadata_in(context.subject.raw)
     inputs = await inputs_of(live, own.name)
-    lines += [Line(problem, label="unknown", tone="dim") for problem in inputs.problems]
     labels = (inputs.snapshot.namespace(own.name) or own).labels
     policies = [
-        policy.compiled.reference
-        for policy in inputs.policies
-        if policy.compiled.namespace == own.name
-        or (policy.compiled.namespaces is not None and policy.compiled.namespaces.matches(labels))
+        policy.reference
+        for policy in (dated.compiled for dated in inputs.policies)
+        if policy.namespace or (policy.namespaces is not None and policy.namespaces.matches(labels))
     ]
     settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
     shared = (own.name, live.namespace, *settings.lifecycle.definition_namespaces)
     definitions = [
         f"{resource.kind} {definition.key}"
         for place in dict.fromkeys(shared)
-        for resource in _DEFINITIONS
-        for definition in await read(f"definitions of {place}", live.metadata(resource, place))
+        for resource in (resources.TASK_DEFINITIONS, resources.EVALUATION_DEFINITIONS)
+        for definition in await live.attempt(live.metadata(resource, place), [])
     ]
     scheduler = settings.scheduler.of_pods
-    waiting = await read("waiting pods", waiting_in(live, scheduler, own.name, None))
-    refused = await read("workloads", refused_workloads(live, own.name))
-    bindings = await live.attempt(live.metadata(ROLE_BINDINGS, own.name), [])
-    code, state, text = await _gates(live, own)
-    step, gates = "", text
+    waiting = await live.attempt(waiting_in(live, scheduler, own.name, None), [])
+    refused = await live.attempt(refused_workloads(live, own.name), [])
+    code, state, gates = await _gates(live, own)
+    step, text = "", gates
     if refused and state != "fault":
         code, state, step = "pods-refused", "fault", refused[0].step
         text = f"{plural(len(refused), 'workload')} cannot create pods: {refused[0].reference}"
     elif waiting and state != "fault":
         code, state = "pods-wait", "waits"
         text = f"{plural(len(waiting), 'pod waits', 'pods wait')} in it"
-    lines += [
+    lines = (
         Line(gates, label="gates"),
         Line(shorten(policies) if policies else "none applies", label="policies"),
         Line(shorten(definitions) if definitions else "none", label="checks"),
-        *(
-            Line("the controller may read Secrets of this namespace", label="grants")
-            for binding in bindings
-            if binding.name == NAME
-        ),
         *(Line(f"{item.reference}: {item.text}", label="refused", tone="bad") for item in refused),
         *(Line(f"{pod.key} {report.sentence}", label="waits") for pod, report in waiting[:5]),
-    ]
-    detail = NamespaceDetail(
-        policies=tuple(policies), definitions=tuple(definitions), waiting=len(waiting)
+        *(
+            Line(problem, label="unknown", tone="dim")
+            for problem in dict.fromkeys((*inputs.problems, *live.faults))
+        ),
     )
-    return Section(
-        name="namespace",
-        state=state,
-        code=code,
-        summary=text,
-        step=step,
-        lines=tuple(lines),
-        detail=detail,
-    )
+    return Section(name="namespace", state=state, code=code, summary=text, step=step, lines=lines)
 
 
 async def _gates(live: Installation, own: Metadata) -> tuple[str, State, str]:
     """Return whether pods of the namespace get gates, and why not."""
-    mistakes = opt_in_mistakes(own.name, own.annotations, own.labels)
-    if mistakes:
+    if mistakes := opt_in_mistakes(own.name, own.annotations, own.labels):
         return mistakes[0].code, "fault", mistakes[0].text
     is_in = own.annotations.get(OPT_IN_KEY) == OPT_IN
     if own.deletion_timestamp:

@@ -3,138 +3,119 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, PODS
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import NAMESPACES, PODS
 from harbourmaster.cli.batches import plural
 from harbourmaster.cli.doctor.checks.features import policy_finding
-from harbourmaster.cli.live.kinds import decode_anything
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in
+from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.admission import explain_review, inputs_of, review_of
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.policy_lines import Background, PolicyLines
+from harbourmaster.cli.why.sections.policies import kubectl_object
 from harbourmaster.gates.owners import supported_owner, workload_above
+from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.explain import CHANGES, PolicyReport
+from harbourmaster.policies.explain import CHANGES
 from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.snapshot import NAME_LABEL
 
 if TYPE_CHECKING:
-    from harbourmaster.api.metadata import Metadata
+    from collections.abc import Iterable, Mapping
+
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.policies.compiled import CompiledPolicy
-
-    Workloads = dict[tuple[str, str, str], list[str]]
 
 _MOST: Final = 5
 """Workloads of which a pod is explained."""
 _OVERRIDDEN: Final = frozenset(("kept-own", "won-by", "left-out"))
 
 
-class PolicyDetail(Struct, frozen=True, rename="camel", kw_only=True):
-    """The pods that the policy selects, and its results for the first of them, for programs."""
-
-    pods: int = 0
-    workloads: tuple[str, ...] = ()
-    reports: tuple[PolicyReport, ...] = ()
-
-
 async def section(context: WhyContext) -> Section:
-    """Explain a policy by the pods of the cluster."""
-    subject, live = context.subject, context.live
-    settings = await live.known_settings()
-    # Without permission to list namespaces, a policy can still be explained by its own.
-    namespaces = await live.attempt(live.namespaces(), [])
-    excluded = {*settings.webhook.excluded_namespaces, live.namespace}
-    finding = policy_finding(subject.raw, subject.kind, namespaces, excluded)
-    edit = f"kubectl edit {subject.kind.lower()} {subject.name}"
-    edit = f"{edit} -n {subject.namespace}" if subject.namespace else edit
-    if finding is not None:
-        is_invalid = finding.severity == "warning"
-        step = (not is_invalid and finding.remedy) or f"correct it: {edit}"
-        state: State = "fault" if is_invalid else "note"
-        code = "invalid" if is_invalid else "unmatched"
-        return Section(name="policy", state=state, code=code, summary=finding.text, step=step)
-    policy = compile_policy(replace(decode_policy(subject.raw), kind=subject.kind))
-    workloads = await _selected(context, policy, namespaces)
-    count = sum(map(len, workloads.values()))
-    if not count:
-        text = "selects nothing now: no pod in its namespaces has the labels of its podSelector"
-        step = f"kubectl get pods -A --show-labels; {edit}"
-        return Section(name="policy", state="note", code="unmatched", summary=text, step=step)
-    lines, reports = [], []
-    for (namespace, kind, name), pods in list(workloads.items())[:_MOST]:
-        report, shown = await _report(context, namespace, pods[0])
-        lines.append(
-            Line(f"{kind} {namespace}/{name}, {plural(len(pods), 'pod')}", label="selects")
-        )
-        lines += shown
-        reports += [report] if report is not None else []
-    if len(workloads) > _MOST:
-        lines.append(
-            Line(f"and {plural(len(workloads) - _MOST, 'workload')} more", label="selects")
-        )
-    rules = {item.rule for report in reports for item in report.contributions}
-    spaces = {namespace for namespace, *_ in workloads}
-    text = f"selects {plural(count, 'pod')} in {plural(len(spaces), 'namespace')}"
-    code, state, step = "valid", "fine", ""
-    if rules & _OVERRIDDEN:
-        code, state, step = "overridden", "note", f"change a value or a selector: {edit}"
-        text = f"{text}; not all that it sets counts"
-    elif rules & CHANGES:
-        code, state, step = "not-applied", "note", f"harbourmaster repair -n {min(spaces)}"
-        text = f"{text}; some lack what it sets"
-    names = tuple(f"{kind} {namespace}/{name}" for namespace, kind, name in workloads)
-    detail = PolicyDetail(pods=count, workloads=names, reports=tuple(reports))
+    """Explain a policy by the pods that the caller may list."""
+    lines: list[Line] = []
+    code, state, text, step = await _verdict(context, lines)
     return Section(
-        name="policy",
-        state=state,
-        code=code,
-        summary=text,
-        step=step,
-        lines=tuple(lines),
-        detail=detail,
+        name="policy", state=state, code=code, summary=text, step=step, lines=tuple(lines)
     )
 
 
-async def _selected(
-    context: WhyContext, policy: CompiledPolicy, namespaces: list[Metadata]
-) -> Workloads:
+async def _verdict(context: WhyContext, lines: list[Line]) -> tuple[str, State, str, str]:
+    """Return a code, its urgency, a text and a step; add what is known of the pods."""
+    subject, live = context.subject, context.live
+    excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
+    place = subject.namespace or None
+    try:
+        spaces = await live.namespaces()
+    except ForbiddenError as error:
+        lines.append(Line(read_error(error, "other namespaces"), label="unknown", tone="dim"))
+        place = place or live.client.connection.namespace
+        space = await live.attempt(live.read(NAMESPACES, place, metadata_in), None)
+        spaces = [space or Metadata(name=place)]
+    finding = policy_finding(subject.raw, subject.kind, spaces, excluded)
+    edit = f"kubectl edit {kubectl_object(subject.reference)}"
+    if finding is not None and finding.severity == "warning":
+        return "invalid", "fault", finding.text, f"correct it: {edit}"
+    if finding is not None:
+        remedy = finding.remedy or f"correct it: {edit}"
+        return "unmatched", "unknown" if lines else "note", finding.text, remedy
+    policy = compile_policy(replace(decode_policy(subject.raw), kind=subject.kind))
+    pods = _by_workload(policy, spaces, await live.metadata(PODS, place))
+    if not pods:
+        text = "selects nothing now: no pod in its namespaces has the labels of its podSelector"
+        step = f"kubectl get pods -A --show-labels; {edit}"
+        return "unmatched", "unknown" if lines else "note", text, step
+    rules: set[str] = set()
+    for (namespace, kind, name), names in islice(pods.items(), _MOST):
+        text = f"{kind} {namespace}/{name}, {plural(len(names), 'pod')}"
+        lines.append(Line(text, label="selects"))
+        rules |= await _explain(context, namespace, names[0], lines)
+    if len(pods) > _MOST:
+        lines.append(Line(f"and {plural(len(pods) - _MOST, 'workload')} more", label="selects"))
+    places = {namespace for namespace, *_ in pods}
+    count = plural(sum(map(len, pods.values())), "pod")
+    text = f"selects {count} in {plural(len(places), 'namespace')}"
+    if rules & _OVERRIDDEN:
+        step = f"change a value or a selector: {edit}"
+        return "overridden", "note", f"{text}; not all that it sets counts", step
+    if rules & CHANGES:
+        step = f"harbourmaster repair -n {min(places)}"
+        return "not-applied", "note", f"{text}; some lack what it sets", step
+    return "valid", "fine", text, ""
+
+
+def _by_workload(
+    policy: CompiledPolicy, spaces: Iterable[Metadata], pods: Iterable[Metadata]
+) -> Mapping[tuple[str, str, str], list[str]]:
     """Return the names of the pods that the policy selects, by the workload that made them."""
-    live, place = context.live, context.subject.namespace
-    chosen = {place} if context.subject.kind != CLUSTER_POLICIES.kind else set()
-    for space in namespaces:
-        labels = {NAME_LABEL: space.name, **space.labels}
-        if policy.namespaces is not None and not place and policy.namespaces.matches(labels):
-            chosen.add(space.name)
-    workloads: Workloads = defaultdict(list)
-    for pod in await live.metadata(PODS, place or None):
-        if pod.namespace in chosen and policy.pods is not None and policy.pods.matches(pod.labels):
+    selected = defaultdict(list)
+    labels = {space.name: {NAME_LABEL: space.name, **space.labels} for space in spaces}
+    for pod in pods:
+        space = labels.get(pod.namespace, {})
+        is_there = policy.namespace or (policy.namespaces and policy.namespaces.matches(space))
+        if is_there and policy.pods and policy.pods.matches(pod.labels):
             owner = supported_owner(pod.owner_references)
             above = workload_above(owner, pod.labels) if owner else (PODS.kind, pod.name)
-            workloads[pod.namespace, *above].append(pod.name)
-    return workloads
+            selected[pod.namespace, *above].append(pod.name)
+    return selected
 
 
-async def _report(
-    context: WhyContext, namespace: str, name: str
-) -> tuple[PolicyReport | None, list[Line]]:
-    """Return the result of the policy for one pod as it is now."""
-    live, own = context.live, context.subject
-    pod = {
-        "apiVersion": "v1",
-        "kind": PODS.kind,
-        **decode_anything(await live.get(PODS, name, namespace)),
-    }
-    inputs = await inputs_of(live, namespace)
-    explanation = explain_review(review_of(pod, namespace), inputs).explanation
-    named = {f"{own.kind} {'/'.join(filter(None, (own.namespace, own.name)))}"}
+async def _explain(context: WhyContext, namespace: str, name: str, lines: list[Line]) -> set[str]:
+    """Add what the policy does to one pod as it is now; return the rules of its contributions."""
+    raw = await context.live.find(PODS, name, namespace)
+    inputs = await inputs_of(context.live, namespace)
+    pod = {"apiVersion": "v1", "kind": PODS.kind, **decode_anything(raw or b"{}")}
+    explanation = explain_review(review_of(pod, namespace), inputs).explanation if raw else None
+    reference = context.subject.reference
     reports = explanation.policies if explanation else ()
-    mine = tuple(report for report in reports if report.reference in named)
+    mine = tuple(report for report in reports if report.reference == reference)
     if explanation is None or not mine:
-        return None, []
+        return set()
     wording = PolicyLines(Background(whose="the pod", is_live=True), "spec")
-    _, *lines = wording.policies(replace(explanation, policies=mine))
-    return mine[0], lines
+    lines += list(wording.policies(replace(explanation, policies=mine)))[1:]
+    return {contribution.rule for report in mine for contribution in report.contributions}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.cli.installed import CONTROLLER
@@ -16,128 +15,90 @@ from harbourmaster.cli.why.sections.gate import check_lines
 from harbourmaster.cli.why.subjects import event_lines, events_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.metric_status import read_metric
-from harbourmaster.lifecycle import apps, workloads
-from harbourmaster.lifecycle.check_facts import (
-    STALE_AFTER,
-    CheckReport,
-    check_reports,
-    report_on_check,
-)
+from harbourmaster.lifecycle import apps, model, workloads
+from harbourmaster.lifecycle.check_facts import STALE_AFTER, check_reports, report_on_check
 from harbourmaster.lifecycle.gate_verdict import release_command, verdict_on_phase
-from harbourmaster.lifecycle.model import (
-    DEPRECATED,
-    FAILED,
-    App,
-    AppVersion,
-    Evaluation,
-    EvaluationDefinition,
-    Task,
-    Workload,
-    WorkloadVersion,
-)
+from harbourmaster.lifecycle.model import DEPRECATED, FAILED
 from harbourmaster.lifecycle.phases import PASSED, phases_of, state_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import State, WhyContext
-    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.cli.why.subjects import Event
+    from harbourmaster.lifecycle.check_facts import CheckReport, Facts
     from harbourmaster.lifecycle.model import Version
 
     Verdict = tuple[str, State, str, str]
     """A code, its urgency, a text, and a step or ""."""
 
 _KINDS: Final[dict[str, Any]] = {
-    resources.APPS.kind: App,
-    resources.APP_VERSIONS.kind: AppVersion,
-    resources.WORKLOADS.kind: Workload,
-    resources.WORKLOAD_VERSIONS.kind: WorkloadVersion,
-    resources.TASKS.kind: Task,
-    resources.EVALUATIONS.kind: Evaluation,
-    resources.EVALUATION_DEFINITIONS.kind: EvaluationDefinition,
+    resources.APPS.kind: model.App,
+    resources.APP_VERSIONS.kind: model.AppVersion,
+    resources.WORKLOADS.kind: model.Workload,
+    resources.WORKLOAD_VERSIONS.kind: model.WorkloadVersion,
+    resources.TASKS.kind: model.Task,
+    resources.EVALUATIONS.kind: model.Evaluation,
+    resources.EVALUATION_DEFINITIONS.kind: model.EvaluationDefinition,
 }
 
 
-class ProgressDetail(Struct, frozen=True, rename="camel", kw_only=True):
-    """The checks of the subject, for programs."""
-
-    version: str = ""
-    """The name of the version of which they are; empty for a single check."""
-    checks: tuple[CheckReport, ...] = ()
-    unread: tuple[str, ...] = ()
-
-
-async def section(context: WhyContext) -> Section | None:
+async def section(context: WhyContext) -> Section:
     """Explain the state of the subject; that of an app or a workload is its current version's."""
-    subject, live = context.subject, context.live
+    subject, live, now = context.subject, context.live, context.now
     settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
     places = (live.namespace, *settings.lifecycle.definition_namespaces)
     reader = GateFactsReader(live, subject.namespace, places)
-    obj = msgspec.json.decode(subject.raw, type=_KINDS[subject.kind])
-    if isinstance(obj, (App, Workload)):
-        version = await _current_version(live, obj)
-        if version is None:
-            return await _section_without_version(context, obj)
-        obj = version
-    is_version = isinstance(obj, (AppVersion, WorkloadVersion))
-    phases = [phase for phase in phases_of(obj) if phase.checks] if is_version else []
+    own = msgspec.json.decode(subject.raw, type=_KINDS[subject.kind])
+    obj = await _current_version(live, own)
+    events = await events_of(live, subject.namespace, (obj or own).metadata.uid, of="lifecycle")
+    is_version = isinstance(obj, (model.AppVersion, model.WorkloadVersion))
 
     def reports(facts: Facts) -> list[CheckReport]:
-        if phases:
-            return check_reports(obj, facts, context.now, phases=phases)
-        return [report_on_check(obj, facts, context.now)]
+        if is_version:
+            phases = [phase for phase in phases_of(obj) if phase.checks]
+            return check_reports(obj, facts, now, phases=phases)
+        return [report_on_check(obj, facts, now)] if obj else []
 
     facts = await reader.facts_for(reports)
     checks = reports(facts)
-    verdict: Verdict
-    if phases:
+    if is_version:
         verdict = _with_check(await _of_version(live, obj), checks, subject.namespace)
+    elif obj:
+        verdict = _of_check(obj, checks[0], facts, now)
     else:
-        verdict = _of_check(obj, checks[0], facts, context.now)
+        verdict = _without_version(own, events)
     code, state, text, step = verdict
-    events = await events_of(live, subject.namespace, obj.metadata.uid, of="lifecycle")
-    lines = [line for check in checks for line in check_lines(check, context.now)]
+    lines = [line for check in checks for line in check_lines(check, now)]
     lines += [Line(note, label="unknown", tone="dim") for note in reader.notes.values()]
-    shown = event_lines(events) if state != "fine" else ()
-    version_name = obj.metadata.name if phases else ""
+    lines += event_lines(events) if state != "fine" else ()
+    text = text if obj is None or obj is own else f"{obj.metadata.name}: {text}"
     return Section(
-        name="progress",
-        state=state,
-        code=code,
-        summary=f"{version_name}: {text}" if version_name != subject.name and phases else text,
-        step=step,
-        lines=(*lines, *shown),
-        detail=ProgressDetail(
-            version=version_name, checks=tuple(checks), unread=tuple(reader.notes.values())
-        ),
+        name="progress", state=state, code=code, summary=text, step=step, lines=tuple(lines)
     )
 
 
-async def _current_version(live: Installation, obj: App | Workload) -> Version | None:
-    namespace = obj.metadata.namespace
-    if isinstance(obj, App):
+async def _current_version(live: Installation, obj: Any) -> Any:  # noqa: ANN401 - of _KINDS
+    """Return the version of an app or a workload, None if there is none; else the object itself."""
+    if isinstance(obj, model.App):
         name, resource = apps.version_of(obj), resources.APP_VERSIONS
-    else:
+    elif isinstance(obj, model.Workload):
         name, resource = workloads.version_of(obj), resources.WORKLOAD_VERSIONS
+    else:
+        return obj
     decode = msgspec.json.Decoder(_KINDS[resource.kind]).decode
-    return await live.read(resource, name, decode, namespace)
+    return await live.read(resource, name, decode, obj.metadata.namespace)
 
 
-async def _section_without_version(context: WhyContext, obj: App | Workload) -> Section:
-    own, live = obj.metadata, context.live
-    events = await events_of(live, own.namespace, own.uid, of="lifecycle")
+def _without_version(obj: model.App | model.Workload, events: Sequence[Event]) -> Verdict:
     refusal = next((event.message for event in events if event.is_warning), "")
-    text = f"its version {obj.spec.version} is not there yet"
-    return Section(
-        name="progress",
-        state="fault" if refusal else "waits",
-        code="version-refused" if refusal else "waits-for-version",
-        summary=f"its version is not created: {refusal}" if refusal else text,
-        step=refusal_step(refusal, own.namespace),
-        lines=tuple(event_lines(events)),
-        detail=ProgressDetail(),
-    )
+    if not refusal:
+        text = f"its version {obj.spec.version} is not there yet"
+        return "waits-for-version", "waits", text, ""
+    step = refusal_step(refusal, obj.metadata.namespace)
+    return "version-refused", "fault", f"its version is not created: {refusal}", step
 
 
 async def _of_version(live: Installation, version: Version) -> Verdict:
@@ -147,7 +108,7 @@ async def _of_version(live: Installation, version: Version) -> Verdict:
     if status.status == DEPRECATED:
         return "deprecated", "note", "a newer version has replaced it", ""
     is_begun = bool(status.current_phase) or status.status == FAILED
-    if isinstance(version, WorkloadVersion) and not is_begun:
+    if isinstance(version, model.WorkloadVersion) and not is_begun:
         app = version.spec.app
         step = f"harbourmaster why keptnapp {place}/{app}"
         return "waits-for-app", "waits", f"waits for the checks of the app {app}", step
@@ -161,7 +122,7 @@ async def _of_version(live: Installation, version: Version) -> Verdict:
         text = verdict.reason if verdict else f"waits for {name}"
         return "checks-pending", "waits", text, "wait for them; each says what it lacks"
     step = f"kubectl -n {place} describe keptntasks,keptnevaluations"
-    if isinstance(version, AppVersion):
+    if isinstance(version, model.AppVersion):
         step = f"raise spec.revision: kubectl -n {place} edit keptnapp {version.spec.app_name}"
     elif phase in phases[:2]:
         owner = version.spec.resource_reference
@@ -192,7 +153,7 @@ def _definitions(place: str) -> str:
 async def _of_deployment(live: Installation, version: Version) -> Verdict:
     """Return what the deployment of a version waits for."""
     place = version.metadata.namespace
-    if isinstance(version, WorkloadVersion):
+    if isinstance(version, model.WorkloadVersion):
         owner, has_failed = version.spec.resource_reference, version.status.status == FAILED
         text = f"of {owner.kind} {owner.name}"
         step = f"kubectl -n {place} describe {owner.kind.lower()} {owner.name}"
@@ -218,43 +179,36 @@ async def _of_deployment(live: Installation, version: Version) -> Verdict:
         step = f"correct spec.workloads or {names}: kubectl -n {place} get keptnworkloadversions"
     shown = "; ".join(left)
     if version.status.workload_overall_status == FAILED:
-        return (
-            "deployment-failed",
-            "fault",
-            f"the deployment of its workloads failed: {shown}",
-            step,
-        )
+        text = f"the deployment of its workloads failed: {shown}"
+        return "deployment-failed", "fault", text, step
     return "deployment-pending", "waits", f"waits for its workloads: {shown}", step
 
 
 def _of_check(
-    obj: Task | Evaluation | EvaluationDefinition,
+    obj: model.Task | model.Evaluation | model.EvaluationDefinition,
     check: CheckReport,
     facts: Facts,
     now: datetime,
 ) -> Verdict:
-    place = obj.metadata.namespace
-    fault, step = _metric_without_value(check, facts, place, now)
-    if isinstance(obj, EvaluationDefinition):
-        if fault:
-            return "metric-unavailable", "fault", fault, step
-        return "succeeded", "fine", "each metric of its objectives has a value", ""
+    own, place = obj.metadata, obj.metadata.namespace
     text = ": ".join(filter(None, (check.state, check.message)))
-    kind = resources.TASKS.kind if isinstance(obj, Task) else resources.EVALUATIONS.kind
-    describe = f"kubectl -n {place} describe {kind.lower()} {obj.metadata.name}"
-    if not check.is_open:
-        owner = obj.metadata.controller
-        above = (
-            f"harbourmaster why {owner.kind.lower()} {place}/{owner.name}" if owner else describe
-        )
-        if check.state == FAILED:
-            return "checks-failed", "fault", text, above
-        return "succeeded", "fine", text, ""
+    describe = f"kubectl -n {place} describe keptn{check.kind} {own.name}"
+    is_checked = not isinstance(obj, model.EvaluationDefinition)
+    if is_checked and not check.is_open:
+        if check.state != FAILED:
+            return "succeeded", "fine", text, ""
+        owner = own.controller
+        above = owner and f"harbourmaster why {owner.kind.lower()} {place}/{owner.name}"
+        return "checks-failed", "fault", text, above or describe
     if check.fault == "definition-missing":
         return "definition-missing", "fault", text, _definitions(place)
+    fault, step = _metric_without_value(check, facts, place, now)
     if fault:
-        return "metric-unavailable", "fault", text if fault in text else f"{text}; {fault}", step
-    if isinstance(obj, Task) and check.fault:
+        text = f"{text}; {fault}" if is_checked and fault not in text else text
+        return "metric-unavailable", "fault", text if is_checked else fault, step
+    if not is_checked:
+        return "succeeded", "fine", "each metric of its objectives has a value", ""
+    if check.fault and isinstance(obj, model.Task):
         job = f"kubectl -n {place} describe job {obj.status.job_name}"
         return "task-stuck", "fault", text, refusal_step(text, place) or job
     return "checks-pending", "waits", text, describe

@@ -21,6 +21,11 @@ def put(api, resource, name, spec, status=None, **metadata):
     return api.get(resource, name, NAMESPACE)
 
 
+def shown(section, label):
+    """The texts of the lines with that label."""
+    return [line["text"] for line in section["lines"] if line["label"] == label]
+
+
 @pytest.fixture
 def ask(why):
     """Return ``ask(*words)``: the first section of the JSON output."""
@@ -72,7 +77,7 @@ async def test_a_metric_without_a_value_names_the_cause(api, ask, status, more):
     assert (section["code"], section["state"]) == (code, "fault")
     assert text in section["summary"]
     assert f"kubectl -n {NAMESPACE} {step}" in section["next"]
-    assert section["detail"]["usedBy"] == [f"{NAMESPACE}/rate"]
+    assert shown(section, "used by") == [f"{NAMESPACE}/rate"]
 
 
 async def test_a_metric_of_a_moment_ago_waits_for_its_first_value(api, ask):
@@ -173,8 +178,7 @@ async def test_an_evaluation_names_the_objective_that_failed(api, ask):
     section = await ask("evaluation", "pre-1")
     assert (section["code"], section["state"]) == ("checks-failed", "fault")
     assert section["summary"] == "Failed: value '9' did not meet '<5'"
-    (check,) = section["detail"]["checks"]
-    assert check["objectives"][0]["value"] == "9"
+    assert "up → 9 (<5)" in str(section["lines"])
 
 
 async def test_an_app_names_the_workload_of_which_no_pod_was_seen(api, ask, assert_golden):
@@ -222,9 +226,7 @@ async def test_a_policy_tells_which_pods_it_selects_and_what_counts(api, why, gi
     (section,) = json.loads(out)["sections"]
     assert (section["name"], section["code"], err) == ("policy", code, "")
     selects = {"invalid", "unmatched"}.isdisjoint({code})
-    assert (section["detail"] or {}).get("workloads", []) == (
-        [f"StatefulSet {NAMESPACE}/c"] if selects else []
-    )
+    assert shown(section, "selects") == ([f"StatefulSet {NAMESPACE}/c, 1 pod"] if selects else [])
 
 
 def put_space(api, *, is_in=True, label=True):
@@ -243,7 +245,7 @@ async def test_a_namespace_tells_whether_its_pods_get_gates(api, why, given, cod
     _, out, err = await why("namespace", NAMESPACE, "-o", "json")
     (section,) = json.loads(out)["sections"]
     assert (section["code"], err) == (code, "")
-    assert f"PodSchedulingPolicy {NAMESPACE}/local" in section["detail"]["policies"]
+    assert f"PodSchedulingPolicy {NAMESPACE}/local" in shown(section, "policies")[0]
     _, out, _ = await why("ns", NAMESPACE)
     assert f"Namespace {NAMESPACE}\n" in out
 
@@ -268,3 +270,26 @@ async def test_a_namespace_counts_the_pods_that_wait(api, why):
     _, out, _ = await why("namespace", NAMESPACE)
     assert "Namespace: 1 pod waits in it" in out
     assert f"next      harbourmaster gate list -n {NAMESPACE}" in out
+
+
+@pytest.mark.parametrize("scope", ["cluster", ""])
+async def test_a_policy_is_explained_without_permission_to_list_namespaces(api, why, scope):
+    spec = {"pods": {"app": "cart"}, "nodeSelector": {"disk": "ssd"}}
+    api.put(resources.PODS, pod(nodeSelector={"disk": "ssd"}))
+    put_policy = cluster_policy("mine", **spec) if scope else policy("mine", NAMESPACE, **spec)
+    api.put(resources.CLUSTER_POLICIES if scope else resources.POLICIES, put_policy)
+    api.forbid("*", resources.NAMESPACES)
+    words = (f"{scope}podschedulingpolicy", "mine", "-n", NAMESPACE, "-o", "json")
+    _, out, err = await why(*words)
+    (section,) = json.loads(out)["sections"]
+    assert (section["code"] != "unread", err) == (True, "")
+    assert "namespaces" in shown(section, "unknown")[0]
+
+
+async def test_a_metric_is_explained_without_its_provider_and_its_users(api, ask):
+    put_metric(api, {"errMsg": "no answer"})
+    api.forbid("*", resources.METRICS_PROVIDERS)
+    api.forbid("*", resources.EVALUATION_DEFINITIONS)
+    section = await ask("metric", "errors")
+    assert (section["code"], section["summary"][-9:]) == ("metric-failing", "no answer")
+    assert len(shown(section, "unknown")) == 3
