@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.api.resources import SLICES, cluster_wide
+from harbourmaster.api.resources import NODES, SLICES, cluster_wide
 from harbourmaster.cli.doctor.checks.environment import GUARDS
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, NETWORK_POLICIES
 from helpers.broken_installations import flags
@@ -123,3 +123,11 @@ async def test_doctor_says_what_no_network_policy_limits(
     assert {part for part in (PORTS, WEBHOOKS, EGRESS) if part in text} == expected
     lines = [line for line in report.findings if line.check == "transport"]
     assert {line.severity for line in lines} == ({"note"} if expected else {"ok"})
+
+
+async def test_on_a_local_cluster_only_guards_that_are_there_are_judged(cluster):
+    cluster.put(NODES, {"metadata": {"name": "k3d-one-server-0"}})
+    cluster.remove(NETWORK_POLICIES, WEBHOOK, HOME)
+    cluster.remove(BINDINGS, "harbourmaster-namespace-guard")
+    bind(cluster, "harbourmaster-gate-guard", "Warn")
+    assert ["gate-guard" in str(finding) for finding in await told(cluster)] == [True]
