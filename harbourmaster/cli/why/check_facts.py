@@ -16,17 +16,9 @@ from harbourmaster.cli.why.missing_gate import definitions_of
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
+from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.check_facts import Facts, check_reports, facts_in, with_version
 from harbourmaster.lifecycle.evaluations import written_at
-from harbourmaster.lifecycle.model import (
-    AppVersion,
-    Evaluation,
-    EvaluationDefinition,
-    Task,
-    TaskDefinition,
-    Workload,
-    WorkloadVersion,
-)
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
@@ -41,11 +33,11 @@ if TYPE_CHECKING:
 MOST: Final = 100
 """Maximum number of objects of one kind that are read."""
 _TYPES: Final[dict[Resource, Any]] = {
-    resources.WORKLOADS: Workload,
-    resources.TASKS: Task,
-    resources.TASK_DEFINITIONS: TaskDefinition,
-    resources.EVALUATIONS: Evaluation,
-    resources.EVALUATION_DEFINITIONS: EvaluationDefinition,
+    resources.WORKLOADS: model.Workload,
+    resources.TASKS: model.Task,
+    resources.TASK_DEFINITIONS: model.TaskDefinition,
+    resources.EVALUATIONS: model.Evaluation,
+    resources.EVALUATION_DEFINITIONS: model.EvaluationDefinition,
     resources.KEPTN_METRICS: Metric,
 }
 
@@ -73,7 +65,7 @@ class GateFactsReader:
         if described is None or not pod.has_checks:
             return Facts()
         # Without a version nothing can be said; to say that there is none would be wrong.
-        name, decode = names_of_pod(described).version, Decoder(WorkloadVersion).decode
+        name, decode = names_of_pod(described).version, Decoder(model.WorkloadVersion).decode
         version = await self._live.read(resources.WORKLOAD_VERSIONS, name, decode, self._namespace)
         apps = await self._apps() if version is not None else []
 
@@ -98,9 +90,9 @@ class GateFactsReader:
         unknown = missing(await self.facts_for(missing))
         return [name for name in unknown if not name.startswith(tuple(self.notes))]
 
-    async def _apps(self) -> list[AppVersion]:
+    async def _apps(self) -> list[model.AppVersion]:
         note = partial(self.notes.setdefault, resources.APP_VERSIONS.kind)
-        decode = Decoder(AppVersion).decode
+        decode = Decoder(model.AppVersion).decode
         try:
             return await self._live.items(
                 resources.APP_VERSIONS, decode, self._namespace, skipped=note
@@ -112,8 +104,8 @@ class GateFactsReader:
     async def facts_for(
         self,
         use: Callable[[Facts], object],
-        version: WorkloadVersion | None = None,
-        apps: Sequence[AppVersion] = (),
+        version: model.WorkloadVersion | None = None,
+        apps: Sequence[model.AppVersion] = (),
     ) -> Facts:
         """Return facts with all that ``use`` looks at; it is called again after each read."""
         while True:
