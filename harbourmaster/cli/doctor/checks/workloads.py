@@ -36,6 +36,7 @@ from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
 from harbourmaster.gates.owners import SUPPORTED, shown_owner, supported_owner, workload_above
 from harbourmaster.gates.release import HELD_BY_KEY
 from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.gate_verdict import MISSING, GateVerdict, pre_checks
 from harbourmaster.lifecycle.keptn_config import (
     adopting,
@@ -43,17 +44,6 @@ from harbourmaster.lifecycle.keptn_config import (
     is_in_force,
     status_text,
     waits_for_adoption,
-)
-from harbourmaster.lifecycle.model import (
-    COMPLETED,
-    App,
-    AppContext,
-    AppVersion,
-    Config,
-    EvaluationDefinition,
-    Task,
-    Workload,
-    WorkloadVersion,
 )
 from harbourmaster.lifecycle.workload_owners import (
     SHARING_ADVICE,
@@ -81,8 +71,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _VERSIONS: Final[Any] = (
-    (resources.WORKLOADS, Workload, resources.WORKLOAD_VERSIONS, WorkloadVersion),
-    (resources.APPS, App, resources.APP_VERSIONS, AppVersion),
+    (resources.WORKLOADS, model.Workload, resources.WORKLOAD_VERSIONS, model.WorkloadVersion),
+    (resources.APPS, model.App, resources.APP_VERSIONS, model.AppVersion),
 )
 _SLACK: Final = timedelta(seconds=10)
 """After the creation of a policy until every replica of the webhook certainly knows it."""
@@ -132,13 +122,13 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
                 yield finding
 
 
-def _versions_of(obj: App | Workload) -> list[str]:
-    return current_versions(obj) if isinstance(obj, Workload) else [obj.spec.version]
+def _versions_of(obj: model.App | model.Workload) -> list[str]:
+    return current_versions(obj) if isinstance(obj, model.Workload) else [obj.spec.version]
 
 
 async def check_waits(live: Installation) -> AsyncIterator[Finding]:
     """Report pods that nothing will release, once for each workload and reason."""
-    for shared in await live.items(resources.WORKLOADS, Decoder(Workload).decode):
+    for shared in await live.items(resources.WORKLOADS, Decoder(model.Workload).decode):
         if owners := describe_owners(shared):
             finding = warning if len(current_versions(shared)) > 1 else note
             yield finding(f"KeptnWorkload {shared.metadata.key}", owners, SHARING_ADVICE)
@@ -170,9 +160,9 @@ async def _refused(live: Installation) -> AsyncIterator[Finding]:
     for refused in await refused_workloads(live, None):
         if refused.namespace in opted_in:
             yield warning(refused.reference, refused.text, refused.step)
-    for task in await live.items(resources.TASKS, Decoder(Task).decode):
+    for task in await live.items(resources.TASKS, Decoder(model.Task).decode):
         own, status = task.metadata, task.status
-        if status.reason and status.status not in COMPLETED:
+        if status.reason and status.status not in model.COMPLETED:
             job = f"kubectl -n {own.namespace} describe job {status.job_name}"
             step = refusal_step(status.message, own.namespace) or job
             yield warning(f"KeptnTask {own.key}", status.message, step)
@@ -286,10 +276,10 @@ _CHECKED: Final = tuple(
     if is_checked(keptn_resource.group, keptn_resource.kind)
 )
 _REFERRING: Final[dict[resources.Resource, Any]] = {
-    resources.WORKLOAD_VERSIONS: WorkloadVersion,
-    resources.APP_VERSIONS: AppVersion,
-    resources.APP_CONTEXTS: AppContext,
-    resources.EVALUATION_DEFINITIONS: EvaluationDefinition,
+    resources.WORKLOAD_VERSIONS: model.WorkloadVersion,
+    resources.APP_VERSIONS: model.AppVersion,
+    resources.APP_CONTEXTS: model.AppContext,
+    resources.EVALUATION_DEFINITIONS: model.EvaluationDefinition,
     resources.KEPTN_METRICS: Metric,
 }
 _DEFINITIONS: Final = (
@@ -325,7 +315,7 @@ async def check_mistakes(live: Installation) -> AsyncIterator[Finding]:
 
 async def _configs(live: Installation, places: tuple[str, ...]) -> AsyncIterator[Finding]:
     """KeptnConfigs that do not count, and those of which a part does not."""
-    configs = await live.items(resources.KEPTN_CONFIGS, Decoder(Config).decode)
+    configs = await live.items(resources.KEPTN_CONFIGS, Decoder(model.Config).decode)
     choice = choose_config(configs, places)
     for config in configs:
         text, own = status_text(config, choice, places), config.metadata
@@ -378,12 +368,12 @@ def _checks_of(spec: Any) -> Iterator[To]:  # noqa: ANN401 - of any kind that na
 def _references_of(obj: Any) -> Iterator[To]:  # noqa: ANN401 - of a kind in _REFERRING
     """Yield the references of an object; a version that has ended has none."""
     spec, own = obj.spec, obj.metadata
-    if isinstance(obj, EvaluationDefinition):
+    if isinstance(obj, model.EvaluationDefinition):
         for to in (objective.keptn_metric_ref for objective in obj.spec.objectives):
             yield resources.KEPTN_METRICS, to.name, to.namespace
     elif isinstance(obj, Metric):
         yield resources.METRICS_PROVIDERS, spec.provider.name, own.namespace
-    elif isinstance(obj, AppContext):
+    elif isinstance(obj, model.AppContext):
         yield resources.APPS, own.name, own.namespace
         yield from _checks_of(spec)
     elif not obj.status.is_finished:
