@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -59,7 +60,8 @@ def warn(policy: Policy) -> tuple[str, ...]:
 def _key_oddities(metadata: PolicyMetadata) -> Iterator[str]:
     """Find keys of ours that have no effect: labels, and misspelt annotations."""
     for place, own in (("labels", metadata.labels), ("annotations", metadata.annotations)):
-        for key in (key for key in own or () if key.startswith(_PREFIXES)):
+        ours = (key for key in own or () if key.startswith(_PREFIXES))
+        for key in islice(ours, MAX_WARNINGS):
             near = _KEYS.get(nearest(key.partition("/")[2], _KEYS), "")
             to_do = f"did you mean the annotation {near}?" if near else "correct or remove it"
             if key != near if place == "annotations" else near:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Target
 
+_COMPARED: Final = 100
+"""The names of values that are compared with an unknown one; each takes time."""
+
 
 class Static:
     """Constants by query: numbers, or quantities as texts (``500m``, ``2Gi``)."""
@@ -30,7 +34,7 @@ class Static:
         """Return the value, with the time of the question."""
         given = (target.static or {}).get(question.query)
         if given is None:
-            near = did_you_mean(question.query, target.static or {})
+            near = did_you_mean(question.query, islice(target.static or (), _COMPARED))
             text = f"the provider has no value '{one_line(question.query)}'{near and f': {near}'}"
             raise NoValuesError(text)
         number = parse_quantity(given) if isinstance(given, str) else parse_finite(given)
