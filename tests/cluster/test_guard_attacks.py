@@ -206,7 +206,8 @@ async def generated(flow, harbour):
     )
     (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
     (evaluation,) = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Progressing"}})
-    (job,) = await flow.until_all(JOBS, {"status": {"active": 1}})
+    # With its pod ready, its status does not change any more, so that no write conflicts.
+    (job,) = await flow.until_all(JOBS, {"status": {"active": 1, "ready": 1}})
     code = of_kind("ConfigMap", f"keptntask-{task['metadata']['name']}", data={"code": ""})
     code["metadata"]["ownerReferences"] = job["metadata"]["ownerReferences"]
     return {
