@@ -149,9 +149,8 @@ def test_replay_and_render_take_them_too(sources, tmp_path, capsysbinary):
 
 
 def test_a_copied_pod_loses_the_marks_of_the_gate(sources, tmp_path, capsysbinary):
-    document = pod(TRACKED)
+    document = pod({**TRACKED, WAITED_KEY: "timed-out"})
     document["metadata"]["namespace"] = "ns1"
-    document["metadata"]["annotations"][WAITED_KEY] = "timed-out"
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(yaml.safe_dump(document))
     assert main(["render", *sources, "-f", str(manifest)]) == 0
