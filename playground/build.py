@@ -99,7 +99,7 @@ class Suite(NamedTuple):
 CONTROL_PLANE = Suite(
     "control-plane",
     "control-plane",
-    190,
+    220,
     {"etcd": "./etcd", "kubernetes": "./kubernetes", "kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     links=dict.fromkeys(COMPONENTS[1:4], "kubernetes"),
     flags=(f"-ldflags=./kubernetes={_linker_flags()}",),
