@@ -31,7 +31,8 @@ SAMPLES = 60
 CHURN_SECONDS = 2
 GROWTH = 1.05
 """The limit of the last quarter's memory as a ratio of the second's; in the first, caches fill."""
-SPARE = 3
+# After a renewal, the API server has up to five connections to the controller for some seconds.
+SPARE = 6
 """File descriptors: a connection or a watch that is just being replaced."""
 
 
