@@ -256,7 +256,15 @@ def _decide(
         verdict = engine.combine(decided, merged)
     else:
         verdict = _without_gate(
-            request, kind, workload, pod, namespace, engine, merged=merged, waits=waits
+            request,
+            kind,
+            workload,
+            pod,
+            namespace,
+            engine,
+            merged=merged,
+            has_gates=has_gates,
+            waits=waits,
         )
     audited = snapshot.audited.match(name, namespace.labels, pod.labels, pod.kinds)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
@@ -280,6 +288,7 @@ def _without_gate(  # noqa: PLR0913 - all that was decided before
     engine: Engine,
     *,
     merged: Verdict | None,
+    has_gates: bool,
     waits: bool,
 ) -> Verdict:
     """Return the verdict on a template, or on a pod without a key for gates in their namespace.
@@ -291,7 +300,7 @@ def _without_gate(  # noqa: PLR0913 - all that was decided before
         is_allowed = engine.waits_for_objects(name, namespace)
         gating = gating_of_template(kind, workload, pod) if is_allowed else FORBIDDEN
         merged = combine(gating, merged)
-    if engine.has_gates(name, namespace):
+    if has_gates:
         return _with_key_warnings(request, kind, workload, pod, merged or LEFT_ALONE, engine)
     warnings = engine.namespace_warnings(name, namespace)
     warnings += eviction_warnings(kind, workload, pod)

@@ -126,7 +126,9 @@ def eviction_warnings(
 ) -> tuple[AdmissionWarning, ...]:
     """Warn of a mark for the rescheduler that a workload has itself, where its pods need it."""
     meta = workload.metadata if kind.is_template else None
-    is_marked = meta is not None and _MARK in bytes(meta.annotations) + bytes(meta.labels)
+    is_marked = meta is not None and (
+        _MARK in bytes(meta.annotations) or _MARK in bytes(meta.labels)
+    )
     if not is_marked or _MARK in bytes(pod.annotations) or NEVER_EVICT in pod.labels:
         return ()
     text = f"{NEVER_EVICT} protects no pod: metadata: write it in the metadata of the pod template"

@@ -11,7 +11,7 @@ from harbourmaster.api.resources import PODS
 from harbourmaster.cli.gate import fields_of, table, waiting_in
 from harbourmaster.cli.lines import print_lines
 from harbourmaster.cli.live.changes import GATE_CHANGES, Watched, look_until_done
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, namespace_of, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import on_unread
 from harbourmaster.cli.terminal import print_out
@@ -42,7 +42,7 @@ def show(arguments: Arguments) -> int:
 async def _show(arguments: Arguments, client: Client) -> int:
     unread: list[str] = []
     on_unread.set(unread.append)
-    live, namespace = Installation(client, arguments.installed_in), _namespace(arguments, client)
+    live, namespace = Installation(client, arguments.installed_in), namespace_of(arguments, client)
     try:
         waiting = await waiting_in(live, arguments.scheduler, namespace, arguments.selector)
     except ApiError as error:
@@ -65,11 +65,6 @@ async def _show(arguments: Arguments, client: Client) -> int:
     return LEFT if unread else DONE
 
 
-def _namespace(arguments: Arguments, client: Client) -> str:
-    given: str | None = arguments.namespace
-    return client.connection.namespace if given is None else given
-
-
 def _rows(
     arguments: Arguments, pods: Sequence[GateReport], widths: list[int]
 ) -> list[str | tuple[str, Tone]]:
@@ -83,7 +78,7 @@ def _rows(
 
 async def _follow(arguments: Arguments, client: Client) -> int:
     """Print the waiting pods, and then each that changes, until the user interrupts it."""
-    namespace, scheduler = _namespace(arguments, client), arguments.scheduler
+    namespace, scheduler = namespace_of(arguments, client), arguments.scheduler
     shown: dict[str, GateReport] = {}
     told: set[str] = set()
     widths = [0] * 5

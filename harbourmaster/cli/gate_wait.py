@@ -36,10 +36,9 @@ from harbourmaster.cli.why.sections.gate import GateDetail
 from harbourmaster.cli.why.subjects import fetch_subject, owners_of
 from harbourmaster.controller.lifecycle.owners import decode_rollout
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.gates.metadata import REMOVED_KEY
 from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.gates.owners import SUPPORTED, parent_of
-from harbourmaster.gates.release import RELEASED_KEY
+from harbourmaster.gates.release import was_released
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
@@ -67,8 +66,16 @@ TIMED_OUT: Final = 124
 State: TypeAlias = Literal["Failed", "NotGated", "Pending", "Succeeded"]
 """The state of what is waited for; the first of several counts."""
 _STATES: Final = get_args(State)
-_NOT_WANTED: Final = frozenset(("no-keys", "not-opted-in", "owner-unsupported"))
-_UNGATED: Final = _NOT_WANTED | {"namespace-excluded", "not-reviewed", "waits-forbidden"}
+_UNGATED: Final = frozenset(
+    (
+        "namespace-excluded",
+        "no-keys",
+        "not-opted-in",
+        "not-reviewed",
+        "owner-unsupported",
+        "waits-forbidden",
+    )
+)
 """Codes of workloads whose pods do not get a gate."""
 _PLANNED: Final = frozenset(("definition-missing", "to-be-gated"))
 """Codes of workloads whose pods will get a gate."""
@@ -233,8 +240,7 @@ def _version_of(pod: Pod) -> tuple[object, ...]:
 
 
 def _has_passed(pod: Pod) -> bool:
-    marks = pod.annotations
-    return bool(marks.get(RELEASED_KEY) or marks.get(REMOVED_KEY)) or marks.get(WAITED_KEY) == MET
+    return was_released(pod.annotations) or pod.annotations.get(WAITED_KEY) == MET
 
 
 async def _explain(context: WhyContext) -> GateProgress:

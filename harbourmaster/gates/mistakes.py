@@ -14,7 +14,6 @@ from msgspec import Struct
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates import metadata as keys
-from harbourmaster.gates import waits as wait_keys
 from harbourmaster.gates.known_keys import (
     IS_OFF,
     STATE_KEYS,
@@ -26,7 +25,13 @@ from harbourmaster.gates.known_keys import (
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup, names_of
 from harbourmaster.gates.owners import supported_owner
-from harbourmaster.gates.waits import WAIT_FOR_KEY, WAIT_KEYS, is_wait_inherited, waits_of
+from harbourmaster.gates.waits import (
+    OF_NAMESPACES,
+    WAIT_FOR_KEY,
+    WAIT_KEYS,
+    is_wait_inherited,
+    waits_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -124,8 +129,8 @@ def opt_in_mistakes(
 ) -> tuple[Mistake, ...]:
     """On a namespace that asks for gates, or for waits, and gets none."""
     wanted = labels.get(WAIT_FOR_KEY, annotations.get(WAIT_FOR_KEY, ""))
-    if wanted and labels.get(WAIT_FOR_KEY) not in wait_keys.OF_NAMESPACES:
-        choices = " or ".join(wait_keys.OF_NAMESPACES)
+    if wanted and labels.get(WAIT_FOR_KEY) not in OF_NAMESPACES:
+        choices = " or ".join(OF_NAMESPACES)
         text = f'{WAIT_FOR_KEY} of namespace "{name}" has no effect: "{cut(wanted)}"'
         return (Mistake("gate-wait-label", f"{text}: label it with {choices}"),)
     for key, value in mistaken_opt_in(annotations).items():

@@ -55,6 +55,11 @@ _DIGITS: Final = 9
 _ANNOTATIONS: Final = "/metadata/annotations"
 
 
+def was_released(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod's gate was removed, or it was released where it waits."""
+    return bool(annotations.get(RELEASED_KEY) or annotations.get(REMOVED_KEY))
+
+
 class Approval(Struct, frozen=True):
     """The states of a workload version's first phases, and the owners of its pods.
 

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
-from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.mistakes import Mistake, key_mistakes, owner_mistakes
 from harbourmaster.gates.owners import HASHES
-from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY, says_passed
+from harbourmaster.gates.release import CHECKS_KEY, NONE, says_passed, was_released
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, Waits, waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.scheduling import is_refusal
@@ -290,7 +290,7 @@ def _may_wait(pod: PodObject) -> bool:
     if pod.spec.node_name:
         return False
     annotations = pod.metadata.annotations
-    if annotations.get(RELEASED_KEY) or annotations.get(REMOVED_KEY):
+    if was_released(annotations):
         return False
     if annotations.get(PARENT_KEY) == UNRESOLVED:
         return True

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.times import format_rfc3339, moment
-from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import (
     CHECKING,
@@ -23,9 +23,9 @@ from harbourmaster.gates.release import (
     LATE,
     NONE,
     PASSED,
-    RELEASED_KEY,
     WAITING,
     may_release,
+    was_released,
 )
 from harbourmaster.gates.release import FAILED as HAVE_FAILED
 from harbourmaster.gates.waits import MET, WAITED_KEY, waits_of
@@ -114,7 +114,7 @@ def _permission(
     deadline: float,
     now: datetime,
 ) -> Permission:
-    if pod.annotations.get(RELEASED_KEY) or pod.annotations.get(REMOVED_KEY):
+    if was_released(pod.annotations):
         return FREE
     told = pod.annotations.get(CHECKS_KEY, "")
     if pod.annotations.get(PARENT_KEY) == UNRESOLVED:

@@ -73,6 +73,12 @@ def context_namespace(arguments: Arguments) -> str:
         return FALLBACK_NAMESPACE
 
 
+def namespace_of(arguments: Arguments, client: Client) -> str:
+    """Return the namespace that is asked about, "" for all; by default the connection's own."""
+    given: str | None = arguments.namespace
+    return client.connection.namespace if given is None else given
+
+
 async def _run(connection: Connection, work: Callable[[Client], Awaitable[int]]) -> int:
     async with Client(
         connection, user_agent="harbourmaster-cli", timeout=REQUEST_SECONDS

@@ -10,7 +10,15 @@ import msgspec
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    collect,
+    complain,
+    namespace_of,
+    run_with_client,
+    say,
+)
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.confirmation import CONFIRMED
@@ -57,12 +65,11 @@ async def _confirm(arguments: Arguments, client: Client) -> int:
 
 async def _waiting(arguments: Arguments, client: Client) -> dict[tuple[str, str], str]:
     """The message of each that waits, by namespace and name. Raises ApiError."""
-    given = arguments.namespace
     applications = await collect(
         client,
         APPLICATIONS,
         _decode,
-        namespace=(client.connection.namespace if given is None else given) or None,
+        namespace=namespace_of(arguments, client) or None,
         label_selector=arguments.selector or "",
     )
     states = {

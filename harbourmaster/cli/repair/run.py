@@ -21,7 +21,14 @@ from harbourmaster.api import resources
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.cli.batches import for_each, plural
-from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_with_client
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    collect,
+    complain,
+    namespace_of,
+    run_with_client,
+)
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.live.reader import cause
@@ -309,7 +316,7 @@ def run(arguments: Arguments) -> int:
 
 async def _run(arguments: Arguments, client: Client) -> int:
     live, pace = Installation(client, arguments.installed_in), Pace(arguments.rate)
-    wanted = client.connection.namespace if arguments.namespace is None else arguments.namespace
+    wanted = namespace_of(arguments, client)
     configuration = await live.configuration(MUTATING_WEBHOOKS)
     entries = configuration.entries if configuration else ()
     spaces = [

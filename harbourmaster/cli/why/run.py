@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, namespace_of, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.why.commands import KINDS
@@ -65,11 +65,10 @@ def _resources_of(arguments: Arguments) -> tuple[Resource, ...]:
 
 async def _live(arguments: Arguments, resources: tuple[Resource, ...], client: Client) -> int:
     live = Installation(client, arguments.installed_in)
-    here = client.connection.namespace
     if arguments.name:
-        namespace, name = subject_of(arguments, arguments.name, here)
+        namespace, name = subject_of(arguments, arguments.name, client.connection.namespace)
         return await _explain_named(arguments, live, resources, namespace, name)
-    namespace = here if arguments.namespace is None else arguments.namespace
+    namespace = namespace_of(arguments, client)
     named: list[tuple[Resource, Metadata]] = []
     for resource in resources:
         place = namespace if resource.namespaced else ""

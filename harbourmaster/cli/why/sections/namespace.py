@@ -18,6 +18,7 @@ from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
+from harbourmaster.webhook.snapshot import NAME_LABEL
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
@@ -76,7 +77,7 @@ async def _gates(live: Installation, own: Metadata) -> tuple[str, State, str]:
     if own.deletion_timestamp:
         return "being-deleted", "note", "it is being deleted, and gets no new pods"
     settings = await live.known_settings()
-    labels = {**own.labels, "kubernetes.io/metadata.name": own.name}
+    labels = {**own.labels, NAME_LABEL: own.name}
     if own.name in {*settings.webhook.excluded_namespaces, live.namespace}:
         return "namespace-excluded", "note", "the settings exclude it from gates and policies"
     if unsent := await why_unsent(live, resources.PODS.kind, labels, {}):
