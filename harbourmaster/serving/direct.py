@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from asyncio import TimerHandle
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp.helpers import rfc822_formatted_time
@@ -29,6 +30,7 @@ MAX_BODY: Final = 64 * 1024
 """Bytes of a body that is collected here; aiohttp reads larger ones."""
 
 _MAX_HEAD: Final = 8190
+_END: Final = b"\r\n\r\n"
 _HEAD: Final = re.compile(
     rb"POST (/[A-Za-z0-9/-]*)(?:\?[A-Za-z0-9=&._-]*)? HTTP/1\.1\r\n"
     rb"((?:[A-Za-z-]+: [!-~](?:[ -~]*[!-~])?\r\n)+)\r\n"
@@ -61,7 +63,7 @@ class PlainHead(Struct, frozen=True, gc=False):
     """Offset of the body in the request, in bytes."""
     end: int
     """Offset of the end of the body."""
-    fields: dict[bytes, bytes]
+    fields: Mapping[bytes, bytes]
     """Headers, by their names in lower case."""
 
 
@@ -78,7 +80,14 @@ class Direct(Struct, frozen=True):
 
 def parse_plain_head(data: bytes) -> PlainHead | None:
     """Parse the head at the start of ``data``; returns None if it is incomplete or not plain."""
-    match = _HEAD.match(data, 0, _MAX_HEAD)
+    end = data.find(_END, 0, _MAX_HEAD)
+    return None if end < 0 else _parse_head(data[: end + len(_END)])
+
+
+# A client repeats its head for each body of the same length.
+@lru_cache(maxsize=64)
+def _parse_head(head: bytes) -> PlainHead | None:
+    match = _HEAD.fullmatch(head)
     if match is None:
         return None
     path, headers = match.groups()
@@ -97,8 +106,7 @@ def parse_plain_head(data: bytes) -> PlainHead | None:
         or int(length) > MAX_BODY
     ):
         return None
-    start = match.end()
-    return PlainHead(path, start, start + int(length), fields)
+    return PlainHead(path, len(head), len(head) + int(length), fields)
 
 
 def format_answer(body: bytes) -> bytes:
