@@ -66,6 +66,29 @@ class ReviewLine(Struct, frozen=True, gc=False, kw_only=True):
     trace_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class _Shown:
+    """Holds what the lines of one verdict share, and counts its reviews."""
+
+    __slots__ = ("codes", "level", "policies", "times", "verdict")
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.times = 0
+        self.codes = verdict.codes
+        self.policies = tuple(map(clean, verdict.policies))
+        self.level = "warning" if self.codes or verdict.outcome in _REFUSED else "info"
+
+    def count(self, metrics: Metrics) -> None:
+        """Count what all of its reviews have in common."""
+        operations = self.verdict.operations
+        if operations:
+            metrics.admission.operations.observe(operations, self.times)
+        for reference in self.verdict.policies:
+            metrics.admission.matches[reference] += self.times
+        for code in self.codes:
+            metrics.admission_skipped.labels(code).inc(self.times)
+
+
 class Records:
     """Counts and logs reviews; ``flush`` before the end."""
 
@@ -119,18 +142,20 @@ class Records:
         """Count, trace and write what waits."""
         pending, self._pending = self._pending, []
         lines: list[ReviewLine] = []
-        tallies, tracer = self._metrics.admission, self._tracer
+        durations, tracer = self._metrics.admission.durations, self._tracer
+        shown_by_verdict: dict[int, _Shown] = {}
         for record in pending:
             verdict = record[2]
-            tallies.durations[verdict.outcome].observe(record[1])
-            if verdict.operations:
-                tallies.operations.observe(verdict.operations)
-            tallies.matches.update(verdict.policies)
-            for code in verdict.codes:
-                self._metrics.admission_skipped.labels(code).inc()
+            shown = shown_by_verdict.get(id(verdict))
+            if shown is None:
+                shown = shown_by_verdict[id(verdict)] = _Shown(verdict)
+            shown.times += 1
+            durations[verdict.outcome].observe(record[1])
             trace_id = msgspec.UNSET if tracer is None else _record_span(record, tracer)
-            if verdict.codes or verdict.outcome in _TOLD:
-                lines.append(_line(record, trace_id))
+            if shown.codes or verdict.outcome in _TOLD:
+                lines.append(_line(record, shown, trace_id))
+        for shown in shown_by_verdict.values():
+            shown.count(self._metrics)
         if self._stream is None:
             for line in lines:
                 self._write_usual(line)
@@ -182,20 +207,25 @@ def _attributes(record: _Pending) -> dict[str, str | int | tuple[str, ...]]:
     }
 
 
-def _line(record: _Pending, trace_id: str | msgspec.UnsetType) -> ReviewLine:
+def _line(record: _Pending, shown: _Shown, trace_id: str | msgspec.UnsetType) -> ReviewLine:
     at, seconds, verdict, uid, kind, namespace, name, operation, _ = record
+    texts = uid, kind, namespace or "", name or "", operation or ""
+    # All at once, because only a hostile review has anything to clean.
+    if clean(text := "".join(texts)) is not text:
+        texts = tuple(map(clean, texts))  # type: ignore[assignment] # as many
+    uid, kind, namespace, name, operation = texts
     return ReviewLine(
         event=verdict.outcome,
-        level="warning" if verdict.codes or verdict.outcome in _REFUSED else "info",
+        level=shown.level,
         timestamp=datetime.fromtimestamp(at, UTC),
-        uid=clean(uid),
-        kind=clean(kind),
-        namespace=clean(namespace or ""),
-        name=clean(name or ""),
-        operation=clean(operation or ""),
-        policies=tuple(map(clean, verdict.policies)),
+        uid=uid,
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        operation=operation,
+        policies=shown.policies,
         operations=verdict.operations,
-        codes=verdict.codes,
+        codes=shown.codes,
         microseconds=int(seconds * 1e6),
         trace_id=trace_id,
     )
