@@ -73,26 +73,26 @@ class PolicySet(Struct, frozen=True, gc=False):
 
         ``kinds`` are those of ``PodView``.
         """
-        if not self.indexes:
-            return ()
-        matching = []
-        for policy in self._candidates(None, namespace_labels, pod_labels):
-            namespaces, pods = policy.namespaces, policy.pods
-            if namespaces is None or pods is None:
-                continue
-            if (
-                namespaces.matches(namespace_labels)
-                and pods.matches(pod_labels)
+        matching: list[CompiledPolicy] = []
+        if (index := self.indexes.get(None)) is not None:
+            for policy in _candidates(index, namespace_labels, pod_labels):
+                namespaces, pods = policy.namespaces, policy.pods
+                if (
+                    namespaces is not None
+                    and pods is not None
+                    and namespaces.matches(namespace_labels)
+                    and pods.matches(pod_labels)
+                    and policy.excluded_kinds.isdisjoint(kinds)
+                ):
+                    matching.append(policy)
+        if (index := self.indexes.get(namespace)) is not None:
+            matching += [
+                policy
+                for policy in _candidates(index, _NOTHING, pod_labels)
+                if policy.pods is not None
+                and policy.pods.matches(pod_labels)
                 and policy.excluded_kinds.isdisjoint(kinds)
-            ):
-                matching.append(policy)
-        matching += [
-            policy
-            for policy in self._candidates(namespace, {}, pod_labels)
-            if policy.pods is not None
-            and policy.pods.matches(pod_labels)
-            and policy.excluded_kinds.isdisjoint(kinds)
-        ]
+            ]
         if len(matching) > 1:
             matching.sort(key=_rank)
         return tuple(matching)
@@ -132,25 +132,22 @@ class PolicySet(Struct, frozen=True, gc=False):
                 _edit(edits, anchor).added.append(policy)
         return PolicySet(filed, _apply_edits(self.indexes, edits), self.audits, *sizes)
 
-    def _candidates(
-        self,
-        namespace: str | None,
-        namespace_labels: Mapping[str, str],
-        pod_labels: Mapping[str, str],
-    ) -> list[CompiledPolicy]:
-        candidates: list[CompiledPolicy] = []
-        index = self.indexes.get(namespace, _NOTHING)
-        every = ("", {"": ""}), (_NAMESPACE, namespace_labels), (_POD, pod_labels)
-        for whose, labels in every if index else ():
-            anchored = index.get(whose)
-            if anchored is None:
-                continue
-            for key, value in labels.items():
-                filed = anchored.get(key)
-                if filed is not None:
-                    candidates += filed.get(hash(value) % _SHARES, _NOTHING).get(value, ())
-                    candidates += filed.get(None, ())
-        return candidates
+
+def _candidates(
+    index: Mapping[str, Any], namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
+) -> list[CompiledPolicy]:
+    candidates: list[CompiledPolicy] = []
+    every = ("", {"": ""}), (_NAMESPACE, namespace_labels), (_POD, pod_labels)
+    for whose, labels in every:
+        anchored = index.get(whose)
+        if anchored is None:
+            continue
+        for key, value in labels.items():
+            filed = anchored.get(key)
+            if filed is not None:
+                candidates += filed.get(hash(value) % _SHARES, _NOTHING).get(value, ())
+                candidates += filed.get(None, ())
+    return candidates
 
 
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:

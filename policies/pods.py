@@ -53,7 +53,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     def has_gates(self) -> bool:
         """Whether the pod has scheduling gates."""
         gates = self.scheduling_gates
-        return memoryview(gates).nbytes > len(b"[]") and not is_absent(gates)
+        return not is_absent(gates) and memoryview(gates).nbytes > len(b"[]")
 
     @property
     def key(self) -> Hashable:
@@ -193,35 +193,30 @@ class Kind(Struct, frozen=True, gc=False):
         """
         if workload.kind is not None or workload.api_version is not None:
             self._check_declared(workload)
-        meta, annotations = workload.metadata, _EMPTY
-        is_deleted = meta is not None and meta.deletion_timestamp is not None
+        meta, annotations, labels = workload.metadata, _EMPTY, _EMPTY
+        is_left_alone = meta is not None and meta.deletion_timestamp is not None
         if self.shape == "pod":
-            labels = _read_texts(meta.labels, "metadata.labels") if meta else {}
             spec: PodSpec | None = workload.spec
-            is_left_alone = is_deleted or (meta is not None and _is_mirror(meta.annotations))
+            if meta is not None:
+                labels = meta.labels
+                is_left_alone = is_left_alone or _is_mirror(meta.annotations)
         else:
             template = self.template_in(workload.spec)
             if template is None:
                 return None
-            inner = template.metadata or _TemplateMeta()
-            at = self._path.removesuffix("spec")
-            labels = _read_texts(inner.labels, f"{at}metadata.labels")
-            annotations = inner.annotations
             spec = template.spec
-            is_left_alone = is_deleted
+            if template.metadata is not None:
+                labels, annotations = template.metadata.labels, template.metadata.annotations
+        texts = _read_texts(labels, _LABELS_AT[self.shape])
         kinds = kinds or (self.name,)
-        bare = PodView(labels, None, is_left_alone, annotations=annotations, kinds=kinds)
+        bare = PodView(texts, None, is_left_alone, annotations=annotations, kinds=kinds)
         if spec is None:
             return bare
-        for name, raw in (("affinity", spec.affinity), ("tolerations", spec.tolerations)):
-            if memoryview(raw).nbytes > MAX_OWNED_BYTES:
-                limit = MAX_OWNED_BYTES // 1024
-                raise OversizedPodError(f"{self._path}.{name}: more than {limit} KiB", bare)
+        owned = self._decode_owned(spec, bare)
         gates = spec.scheduling_gates
         if gates is not _EMPTY and bytes(memoryview(gates)[:1]) not in {b"[", b"n"}:
-            read_gates(gates, f"{self._path}.schedulingGates")
-        owned = self._decode_owned(spec)
-        return PodView(labels, spec, is_left_alone, *owned, annotations, kinds)
+            read_gates(gates, f"{self.path}.schedulingGates")
+        return PodView(texts, spec, is_left_alone, *owned, annotations, kinds)
 
     def read(self, data: bytes | Raw) -> PodView | None:
         """Decode an object and view it. Raises MalformedError."""
@@ -238,38 +233,44 @@ class Kind(Struct, frozen=True, gc=False):
 
     def _check_declared(self, workload: Workload) -> None:
         version = f"{self.group}/{self.version}" if self.group else self.version
-        for says, should in ((workload.api_version, version), (workload.kind, self.name)):
-            if says and says != should:
-                declared = "/".join(filter(None, (workload.api_version, workload.kind)))
-                raise MalformedError(
-                    f"the object says {declared}, the request {version}/{self.name}"
-                )
+        if workload.kind in {self.name, None, ""} and workload.api_version in {version, None, ""}:
+            return
+        declared = "/".join(filter(None, (workload.api_version, workload.kind)))
+        raise MalformedError(f"the object says {declared}, the request {version}/{self.name}")
 
     def _decode_owned(
-        self, spec: PodSpec
+        self, spec: PodSpec, bare: PodView
     ) -> tuple[Json | None, list[Json] | None, dict[str, str] | None]:
         """Refuse owned fields of wrong types at any depth, and what can't be read or written again.
 
-        So nothing fails any more once it is decided which policies are merged.
+        So nothing fails any more once it is decided which policies are merged. ``bare`` is the pod
+        without its spec.
         """
-        affinity: Json | None = None
-        tolerations: list[Json] | None = None
-        if not is_absent(spec.affinity):
-            at = f"{self._path}.affinity"
-            decode(_affinity_types, spec.affinity, at)
-            affinity = decode_anything(spec.affinity, at)
-        if not is_absent(spec.tolerations):
-            at = f"{self._path}.tolerations"
-            decode(_toleration_types, spec.tolerations, at)
-            tolerations = decode_anything(spec.tolerations, at)
+        affinity = self._decode_anything(spec.affinity, "affinity", _affinity_types, bare)
+        tolerations = self._decode_anything(
+            spec.tolerations, "tolerations", _toleration_types, bare
+        )
         labels: dict[str, str] | None = None
         if not is_absent(spec.node_selector):
-            labels = decode_texts(spec.node_selector, f"{self._path}.nodeSelector")
+            labels = decode_texts(spec.node_selector, f"{self.path}.nodeSelector")
         return affinity, tolerations, labels
 
+    def _decode_anything(
+        self, raw: Raw, name: str, types: msgspec.json.Decoder[Any], bare: PodView
+    ) -> Any:  # noqa: ANN401 - with its unknown fields
+        if is_absent(raw):
+            return None
+        at = f"{self.path}.{name}"
+        if memoryview(raw).nbytes > MAX_OWNED_BYTES:
+            limit = MAX_OWNED_BYTES // 1024
+            raise OversizedPodError(f"{at}: more than {limit} KiB", bare)
+        decode(types, raw, at)
+        return decode_anything(raw, at)
+
     @property
-    def _path(self) -> str:
-        return self.pointer[1:].replace("/", ".")
+    def path(self) -> str:
+        """The path of the pod spec, as messages name it."""
+        return _PATHS[self.shape]
 
 
 _workload_decoder: Final = msgspec.json.Decoder(Workload)
@@ -284,9 +285,16 @@ _POINTERS: Final = {
 }
 
 
+_PATHS: Final = {shape: at[1:].replace("/", ".") for shape, at in _POINTERS.items()}
+_LABELS_AT: Final = {
+    shape: f"{path.removesuffix('spec')}metadata.labels" for shape, path in _PATHS.items()
+}
+
+
 def is_absent(value: Raw) -> bool:
     """Whether a raw field is missing or null."""
-    return memoryview(value).nbytes <= len(b"null") and bytes(value) in _ABSENT
+    # Most are missing.
+    return value is _EMPTY or (memoryview(value).nbytes <= len(b"null") and bytes(value) in _ABSENT)
 
 
 def read_gates(raw: Raw, at: str) -> list[Any] | None:
@@ -301,7 +309,7 @@ def _read_texts(raw: Raw, at: str) -> dict[str, str]:
 def _is_mirror(annotations: Raw) -> bool:
     # A mirror pod is rare and annotations are long: look before decoding.
     data = bytes(annotations)
-    if data.startswith(b"{") and _MIRROR_BYTES not in data:
+    if not data or (data.startswith(b"{") and _MIRROR_BYTES not in data):
         return False
     return MIRROR_ANNOTATION in _read_texts(annotations, "metadata.annotations")
 

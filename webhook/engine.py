@@ -142,8 +142,10 @@ class Engine:
         """Warn where no node matches the pod as ``merge`` makes it; ``waiting`` has its options."""
         nodes, spec = self.snapshot.nodes, pod.spec
         # A DaemonSet often waits for nodes that are added later.
+        if nodes is None or kind.name == "DaemonSet":
+            return ()
         size = 0 if spec is None else spec.key_size
-        if nodes is None or kind.name == "DaemonSet" or size > _MAX_COMPARED:
+        if size > _MAX_COMPARED:
             return ()
         key = (kind.shape, policies, waiting, None if spec is None else spec.key)
         warnings = self._node_warnings_cache.get(key)
@@ -243,7 +245,7 @@ def _writer(
     """Return the source of a requirement: the path of the pod spec, or the first policy with it."""
     labels = pod.node_selector or {}
     if _is_among(requirement, labels, required_terms(pod.affinity)):
-        return kind.pointer[1:].replace("/", ".")
+        return kind.path
     for policy in policies:
         asked = filter(None, (policy.required, policy.node_name_requirement))
         terms = [term for required in asked for term in required.terms.terms]

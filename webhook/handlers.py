@@ -50,7 +50,7 @@ from harbourmaster.webhook.key_warnings import (
     key_refusal,
     object_warnings,
 )
-from harbourmaster.webhook.policy_objects import decode_policy
+from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.probe_pod import is_probe_pod, probe_pod_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
@@ -139,10 +139,11 @@ def answer_body(body: ReviewBody, engine: Engine, *, may_patch: bool) -> tuple[b
 
 def is_lengthy(body: ReviewBody) -> bool:
     """Return whether the answer takes milliseconds or more, because it is about a large policy."""
-    if not body.may_be_lengthy:
+    if len(body.data) <= SMALL:
         return False
     with suppress(MalformedError):
-        return is_policy_kind(*(body.review().request or _NO_REQUEST).kind_key)
+        request = (body.workload() or body.review()).request
+        return request is not None and is_policy_kind(*request.kind_key)
     return False
 
 

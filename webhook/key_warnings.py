@@ -86,7 +86,7 @@ def object_warnings(
         return warnings_of(mistakes)
     annotations, labels = _keys(pod.annotations), pod.labels
     if annotations or any(key.startswith(PREFIXES) for key in labels):
-        at = f"{kind.pointer[1:].replace('/', '.').removesuffix('spec')}metadata"
+        at = f"{kind.path.removesuffix('spec')}metadata"
         mistakes += key_mistakes(annotations, labels, f"{at}.{{}}")
         mistakes += state_mistakes(annotations, f"{at}.annotations")
         if kind.name not in SUPPORTED:

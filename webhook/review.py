@@ -13,8 +13,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.policies.model import POLICY
-from harbourmaster.webhook.policy_objects import SMALL
 from harbourmaster.webhook.reviewed_object import ReviewedObject
 
 if TYPE_CHECKING:
@@ -167,7 +165,6 @@ class Response(Struct, frozen=True, gc=False):
     warnings: tuple[str, ...] = ()
 
 
-_POLICY: Final = POLICY.encode()
 _user: Final = msgspec.json.Decoder(_User)
 _review_decoder: Final = msgspec.json.Decoder(Review)
 _workload_decoder: Final = msgspec.json.Decoder(WorkloadReview)
@@ -186,24 +183,22 @@ def decode_review(body: bytes) -> Review:
 
 
 class ReviewBody:
-    """The body of a review, decoded at most twice, each time when it is needed.
+    """The body of a review, which is decoded in each of two ways at most once."""
 
-    A body that may be about a large policy is decoded once, as ``review`` does it.
-    """
-
-    __slots__ = ("_fault", "_review", "_workload", "data", "may_be_lengthy")
+    __slots__ = ("_fault", "_is_tried", "_review", "_workload", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        # The kind may be written with escapes.
-        self.may_be_lengthy = len(data) > SMALL and (_POLICY in data or b"\\u" in data)
         self._fault: MalformedError | None = None
         self._review: Review | None = None
         self._workload: WorkloadReview | None = None
+        self._is_tried = False
+        """Whether ``_workload`` is known."""
 
     def workload(self) -> WorkloadReview | None:
         """Return the review with the workload in it decoded; None where ``review`` is needed."""
-        if self._workload is None and not self.may_be_lengthy:
+        if not self._is_tried:
+            self._is_tried = True
             try:
                 self._workload = _workload_decoder.decode(self.data)
             except (msgspec.MsgspecError, RecursionError, ValueError):

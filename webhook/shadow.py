@@ -311,7 +311,7 @@ def projection(document: Json, kind: Kind) -> Fields:
     spec = document
     for name in kind.pointer.split("/")[1:]:
         spec = spec.get(name) or {}
-    at = kind.pointer[1:].replace("/", ".")
+    at = kind.path
     fields = {f"{at}.{name}": _text(spec.get(name)) for name in _POLICY_FIELDS}
     if spec.get("schedulerName") == DEFAULT_SCHEDULER:
         del fields[f"{at}.schedulerName"]
