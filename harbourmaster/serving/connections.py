@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-from collections import Counter, defaultdict
+from collections import defaultdict
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _MANY: Final = 64
 """Minimum number of connections after whose end memory is returned."""
 _TRIM_AFTER: Final = 1.0
 """Seconds to wait for the end of further connections."""
+_COMPARED: Final = 256
+"""Connections that are compared before one of them ends, so that a crowd costs little time."""
 _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """The function of glibc that returns freed memory to the system; None with other libraries."""
 
@@ -109,8 +112,10 @@ class Connections:
         """Set while ``count`` is 0."""
         self.unused.set()
         self._limits = limits
-        self._members: dict[ConnectionShare, None] = {}
-        """All connections, with those in their handshake."""
+        self._members: dict[str, dict[ConnectionShare, None]] = {}
+        """All connections by address, with those in their handshake."""
+        self._size = 0
+        """Number of members."""
         self._most = 0
         """Maximum number of members since memory was given back."""
 
@@ -127,29 +132,37 @@ class Connections:
 
     def accept(self, new: ConnectionShare) -> None:
         """Add a connection; above the limit another connection ends for it."""
-        self._members[new] = None
-        self._most = max(self._most, len(self._members))
-        if len(self._members) <= self._limits.max_connections:
+        self._members.setdefault(new.address, {})[new] = None
+        self._size += 1
+        self._most = max(self._most, self._size)
+        if self._size <= self._limits.max_connections:
             return
-        counts = Counter(member.address for member in self._members)
-        victim = min(
-            (
+        largest_first = sorted(self._members.values(), key=len, reverse=True)
+        for _, equal in groupby(largest_first, key=len):
+            candidates = (
                 member
-                for member in self._members
+                for member in chain.from_iterable(equal)
                 if member is not new and not member.connection.is_answering
-            ),
-            key=lambda share: (-counts[share.address], not share.connection.is_idle, share.since),
-            default=None,
-        )
-        if victim is not None:
-            self._evict(victim, "connections")
+            )
+            victim = min(
+                islice(candidates, _COMPARED),
+                key=lambda share: (not share.connection.is_idle, share.since),
+                default=None,
+            )
+            if victim is not None:
+                self._evict(victim, "connections")
+                return
 
     def remove(self, member: ConnectionShare) -> None:
         """Forget a connection that has ended, and what it held."""
-        self._members.pop(member, None)
+        if self._has(member):
+            self._size -= 1
+            del self._members[member.address][member]
+            if not self._members[member.address]:
+                del self._members[member.address]
         self._limits.bytes_in_flight -= member.held
         member.held = 0
-        if len(self._members) * 2 < self._most and self._most >= _MANY and _trim is not None:
+        if self._size * 2 < self._most and self._most >= _MANY and _trim is not None:
             self._most = 0
             asyncio.get_running_loop().call_later(_TRIM_AFTER, _trim, 0)
 
@@ -158,7 +171,7 @@ class Connections:
 
         An address gets room at the expense of one that holds more, and for longer.
         """
-        if member not in self._members:
+        if not self._has(member):
             # It was evicted.
             return True
         member.held += size
@@ -173,15 +186,18 @@ class Connections:
 
     def release(self, member: ConnectionShare, size: int) -> None:
         """Stop counting bytes that a connection no longer buffers."""
-        if member in self._members:
+        if self._has(member):
             member.held -= size
             self._limits.bytes_in_flight -= size
+
+    def _has(self, member: ConnectionShare) -> bool:
+        return member in self._members.get(member.address, ())
 
     def _longest_holding(self, asking: ConnectionShare) -> ConnectionShare | None:
         now = asyncio.get_running_loop().time()
         shares: defaultdict[str, float] = defaultdict(float)
         candidates = []
-        for member in self._members:
+        for member in chain.from_iterable(self._members.values()):
             if member.held:
                 shares[member.address] += member.held * (now - member.since + _START)
                 if member.address != asking.address and not member.connection.is_answering:

@@ -78,6 +78,30 @@ async def test_above_the_limit_a_request_that_is_whole_is_still_answered():
     assert none.evicted_members() == []
 
 
+@pytest.mark.parametrize("count", [1, 7, 4000], ids=["one address", "some", "one each"])
+async def test_a_crowd_is_not_looked_at_as_a_whole(count):
+    looked_at = []
+
+    class Watched(Member):
+        @property
+        def is_answering(self):
+            looked_at.append(self)
+            return False
+
+        @is_answering.setter
+        def is_answering(self, value):
+            pass
+
+    crowd = [Watched(f"10.1.0.{index % count}") for index in range(4000)]
+    busy = Member(API_SERVER)
+    tried = Tried(busy, *crowd, connections=4001)
+    busy.share.since += 1
+    tried.connections.accept(ConnectionShare(tried.connections, Member(), "10.2.0.1"))
+    assert len(tried.evicted_members()) == 1
+    assert not busy.is_evicted
+    assert len(looked_at) < 300
+
+
 async def test_room_for_bytes_is_made_by_the_address_that_holds_most_for_longest():
     first, second = Member(held=50, age=9), Member(held=45, age=5)
     new = Member(API_SERVER)
@@ -174,7 +198,7 @@ async def test_an_idle_connection_whose_client_reads_nothing_is_not_waited_for(
 
     site = await serve(Echo())
     assert (await (await connect(site)).ask(post())).status == 200
-    (member,) = site._connections._members
+    ((member,),) = site._connections._members.values()
     member.connection._socket = Socket()
     member.connection.evict()
     assert member.connection._socket.end == ends
