@@ -16,7 +16,7 @@ from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.metadata import LAST_APPLIED, Metadata
 from harbourmaster.api.resources import APPS
 from harbourmaster.gates.metadata import cut
-from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
+from harbourmaster.gates.names import app_version_name, workload_name
 from harbourmaster.lifecycle.conversion import unconverted_checks
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
@@ -45,16 +45,16 @@ APP_TYPE_KEY: Final = "keptn.sh/app-type"
 SINGLE_SERVICE: Final = "single-service"
 """The type of an app whose only workload named no app: it waits for no other workload."""
 _VERSION_LENGTH: Final = 10
-_HASH_LENGTH: Final = 8
-_HASH: Final = re.compile(f"[0-9a-f]{{{_HASH_LENGTH}}}")
+_HASHED_NAME: Final = re.compile(r".*-[0-9a-f]{8}")
+"""The name of a version that a generation has."""
 
 
 class AppPlan(Struct, frozen=True):
     """The steps for a generation of an app, in this order.
 
     ``create`` says that its version is missing. ``is_blocked``: a version of that name belongs to a
-    former app, or was created by hand, and must be deleted first. ``deprecate`` are versions to be
-    superseded.
+    former app, or was created by hand, and must be deleted first. ``deprecate`` are versions that
+    the generation supersedes if it is the latest one: nothing in a version says which it is of.
     """
 
     name: str
@@ -73,13 +73,13 @@ def plan_app(app: App, versions: Iterable[AppVersion]) -> AppPlan:
     name = version_of(app)
     by_name = {version.metadata.name: version for version in versions}
     present = by_name.pop(name, None)
-    superseded = [by_name[key] for key in sorted(by_name) if _is_superseded(by_name[key], app)]
-    earlier = _earlier_hashes(app, {_hash_of(version) for version in superseded})
     return AppPlan(
         name=name,
         create=present is None,
         is_blocked=present is not None and not _is_ours(present, app),
-        deprecate=tuple(version for version in superseded if _hash_of(version) in earlier),
+        deprecate=tuple(
+            by_name[key] for key in sorted(by_name) if _is_superseded(by_name[key], app)
+        ),
     )
 
 
@@ -98,24 +98,6 @@ def awaits_context(app: App, context: AppContext | None, versions: Iterable[AppV
     if context is None:
         return not earlier
     return any(with_context(version, context) == version.spec for version in earlier)
-
-
-def _earlier_hashes(app: App, endings: set[str]) -> set[str]:
-    """Return those endings of names that are hashes of earlier generations.
-
-    The search begins with the latest generation, because superseded versions are recent ones.
-    """
-    wanted = {ending for ending in endings if _HASH.fullmatch(ending)}
-    hashes: set[str] = set()
-    for generation in range(app.metadata.generation - 1, 0, -1):
-        if hashes == wanted:
-            break
-        hashes |= wanted & {generation_hash(generation)}
-    return hashes
-
-
-def _hash_of(version: AppVersion) -> str:
-    return version.metadata.name[-_HASH_LENGTH:]
 
 
 def older_checks(app: App) -> Checks:
@@ -276,13 +258,14 @@ def entries_of(workload: Workload) -> list[WorkloadEntry]:
 
 
 def _is_superseded(version: AppVersion, app: App) -> bool:
-    """Whether the current generation of the app ends this version of an earlier one.
+    """Whether the latest generation of the app ends this version of an earlier one.
 
     It ends all with the same ``spec.version``, because the checks run again, and all unfinished
     ones.
     """
     return (
         _is_ours(version, app)
+        and _HASHED_NAME.fullmatch(version.metadata.name) is not None
         and version.status.status != DEPRECATED
         and (version.spec.version == app.spec.version or not version.status.is_finished)
     )

@@ -36,7 +36,7 @@ from harbourmaster.lifecycle.apps import (
     with_context,
 )
 from harbourmaster.lifecycle.machine import retry_changed_checks
-from harbourmaster.lifecycle.model import AppContext, AppVersion, CurrentVersion
+from harbourmaster.lifecycle.model import App, AppContext, AppVersion, CurrentVersion
 from harbourmaster.lifecycle.waiting import lacks_context
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.apps import AppPlan
-    from harbourmaster.lifecycle.model import App
 
 LOOK_AGAIN: Final = 10.0
 """Seconds until the reconciler looks again whether the version of a former app is gone."""
@@ -111,8 +110,8 @@ class AppReconciler:
                 raise
             if not is_there:
                 return LOOK_AGAIN
-        for version in todo.deprecate:
-            await self._deprecate(app, version)
+        if todo.deprecate:
+            await self._supersede(app, todo.deprecate)
         if app.status.current_version != app.spec.version:
             status = CurrentVersion(current_version=app.spec.version)
             await write_status(self._client, APPS, app.metadata, status)
@@ -182,6 +181,13 @@ class AppReconciler:
             )
             self._signals.emit(context, "AppContext", "Late", text)
         return None
+
+    async def _supersede(self, app: App, versions: Iterable[AppVersion]) -> None:
+        live = await fetch(self._client, APPS, App, app.metadata.name, app.metadata.namespace)
+        # One of these may be of a later generation, which the watch is yet to bring.
+        if live is not None and live.metadata.generation == app.metadata.generation:
+            for version in versions:
+                await self._deprecate(app, version)
 
     async def _deprecate(self, app: App, version: AppVersion) -> None:
         status = deprecate_all_phases(version.status)

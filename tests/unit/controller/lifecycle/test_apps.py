@@ -7,8 +7,9 @@ from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.gates.names import version_part
+from harbourmaster.kube.errors import ConflictError
 from harbourmaster.lifecycle.conversion import convert
-from harbourmaster.lifecycle.model import App
+from harbourmaster.lifecycle.model import App, AppVersion
 from helpers.gated import PROD, Dying, names, put, until_death
 from helpers.lifecycle import await_signal, context_of, running
 
@@ -92,6 +93,21 @@ async def test_the_context_is_asked_for_live(api, client):
     lagging.caches.apps.store.put(f"{PROD}/shop", msgspec.convert(stored, App))
     await AppReconciler(lagging).reconcile(f"{PROD}/shop")
     assert version(api, f"1.0-{FIRST}")["spec"]["preDeploymentTasks"] == ["warm"]
+
+
+async def test_a_look_at_an_older_generation_ends_no_later_version(api, client):
+    older = msgspec.convert(put(api, APPS, app()), App)
+    change(api, version="2.0")
+    lagging = context_of(client)
+    apps = lagging.caches.apps.store
+    apps.put(f"{PROD}/shop", msgspec.convert(api.get(APPS, "shop", PROD), App))
+    await AppReconciler(lagging).reconcile(f"{PROD}/shop")
+    later = msgspec.convert(version(api, f"2.0-{SECOND}"), AppVersion)
+    lagging.caches.app_versions.store.put(later.metadata.key, later)
+    apps.put(f"{PROD}/shop", older)
+    with pytest.raises(ConflictError):
+        await AppReconciler(lagging).reconcile(f"{PROD}/shop")
+    assert status(api, f"2.0-{SECOND}") == ""
 
 
 async def test_a_version_of_a_former_app_goes_first(api, client):
