@@ -93,8 +93,8 @@ format: .venv/installed ## format the code
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 
-bench: .venv/installed ## run the benchmarks; the results are in build/bench
-	@$(BIN)/python tests/bench/run.py
+bench: .venv/installed ## run the benchmarks (PART=NAME...) and compare them with the record; RECORD=1 replaces it
+	@PYTHONHASHSEED=0 $(BIN)/python tests/bench/run.py $(PART) $(if $(RECORD),--record)
 
 docs: .venv/installed ## build the manual into build/docs; a warning is an error
 	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs

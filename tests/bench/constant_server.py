@@ -9,6 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+import msgspec
 import uvloop
 from aiohttp import web
 
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import parse_bundle, read_files
+from harbourmaster.webhook.review import WorkloadReview
 
 
 class Least(asyncio.Protocol):
@@ -36,7 +38,23 @@ class Least(asyncio.Protocol):
             length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
             if len(body) >= length:
                 self.received = body[length:]
+                self.take(body[:length])
                 self.transport.write(self.answer)
+
+    def take(self, body):
+        pass
+
+
+class Floor(Least):
+    """Decodes each review too, as every webhook must that decides on it."""
+
+    decode = msgspec.json.Decoder(WorkloadReview).decode
+
+    def take(self, body):
+        self.decode(body)
+
+
+PROTOCOLS = {"least": Least, "floor": Floor}
 
 
 def application(answer):
@@ -53,9 +71,9 @@ async def serve(kind, directory, answer):
     # Harbourmaster, which the benchmark starts first, has made them.
     bundle = parse_bundle(read_files(directory))
     tls = CertificateHolder(bundle).context
-    if kind == "least":
+    if kind in PROTOCOLS:
         listener = await asyncio.get_running_loop().create_server(
-            lambda: Least(answer), "127.0.0.1", 0, ssl=tls, backlog=1024
+            lambda: PROTOCOLS[kind](answer), "127.0.0.1", 0, ssl=tls, backlog=1024
         )
         address = listener.sockets[0].getsockname()
     else:

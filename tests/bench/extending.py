@@ -7,6 +7,7 @@ import time
 import timeit
 
 import msgspec
+from figures import ROUNDS, medians, ratio
 
 from harbourmaster.controller.extender.extender import FILTER, PREEMPT, Answers
 from harbourmaster.lifecycle.model import FailedNode
@@ -53,6 +54,13 @@ def milliseconds(call, *, repeats=9, number=20):
     return statistics.median(timings) / number * 1e3
 
 
-def measure():
-    """Milliseconds by case."""
-    return {name: milliseconds(call) for name, call in cases().items()}
+def measure(_folder):
+    """Milliseconds by case, and their ratios to the decoding alone."""
+    known = cases()
+    rounds = [
+        {name: milliseconds(call, repeats=1) for name, call in known.items()} for _ in range(ROUNDS)
+    ]
+    ratios = {
+        f"{name} / decoding": ratio(rounds, name, DECODING) for name in known if name != DECODING
+    }
+    return {"ms": medians(rounds), "ratios": ratios}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+
+from figures import ROUNDS, medians, ratio, reference_ms  # noqa: E402
 
 from harbourmaster.placement.application_status import settle  # noqa: E402
 from harbourmaster.placement.decision import record  # noqa: E402
@@ -29,7 +30,6 @@ CLUSTERS = 100
 METRICS = 10
 KINDS = 200
 """That each cluster serves beside those of Kubernetes."""
-RUNS = 5
 TEXTS = ("zone in (a, b)", "zone is not c", "tier is gold", "zone not in (d)")
 SERVED = [f"example.com/v1/Kind{number}" for number in range(KINDS)]
 SILENT = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
@@ -97,9 +97,13 @@ def run_pass(apps, snapshot):
     return decided, time.process_time() - started, decisions, statuses
 
 
-def measure():
-    """Milliseconds of CPU, medians: of deciding alone, and with statuses and records."""
+def measure(_folder):
+    """Milliseconds of CPU, of deciding alone and with statuses and records."""
     apps, snapshot = many()
-    runs = [run_pass(apps, snapshot)[:2] for _ in range(RUNS)]
-    decided, settled_too = (statistics.median(seconds) * 1e3 for seconds in zip(*runs, strict=True))
-    return {"decided_ms": decided, "settled_ms": settled_too}
+    rounds = []
+    for _ in range(ROUNDS):
+        decided, settled = run_pass(apps, snapshot)[:2]
+        spent = {"decided": decided * 1e3, "settled": settled * 1e3}
+        rounds.append({"reference": reference_ms()} | spent)
+    ratios = {f"{name} / reference": ratio(rounds, name, "reference") for name in spent}
+    return {"ms": medians(rounds), "ratios": ratios}

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 import msgspec  # noqa: E402
+from figures import ROUNDS, medians, ratio, reference_ms  # noqa: E402
 
 from harbourmaster.rescheduling.cluster import Cluster  # noqa: E402
 from harbourmaster.rescheduling.decoding import decode_budget, decode_node, decode_pod  # noqa: E402
@@ -263,15 +264,6 @@ def longest_slice(cluster, pending):
         longest = max(longest, (time.process_time() - before) * 1e3)
 
 
-def reference_ms():
-    """Something fixed that only uses the processor, to tell a slow machine from slow code."""
-    before = time.process_time()
-    total = 0
-    for index in range(1_000_000):
-        total += index & 7
-    return (time.process_time() - before) * 1e3
-
-
 def change_seconds(cluster, count=CHANGES):
     """Return the seconds of one change of a pod, decoded: readiness changes, and pods end."""
     rng = random.Random(2)  # noqa: S311 - a fixed seed
@@ -302,25 +294,32 @@ def resident_mb():
 
 
 def measure_in_process(nodes=NODES):
-    """All figures, of this process."""
+    """Return all figures, of this process."""
     cluster = feed(stream(nodes))
     gc.collect()
-    figures = {"resident_mb": resident_mb(), "pods": len(cluster.pods()), "plans": {}}
+    resident = resident_mb()
     gc.freeze()
-    for name, (cpu, memory) in WANTED.items():
-        pending = critical(cpu=cpu, memory=memory)
-        figures["plans"][name] = {
-            "ms": milliseconds(cluster, pending),
-            "slice_ms": longest_slice(cluster, pending),
-        }
-    figures["change_us"] = change_seconds(cluster) * 1e6
-    figures["cores"] = figures["change_us"] * CHANGES_PER_SECOND / 1e6
-    figures["reference_ms"] = reference_ms()
-    return figures
+    asked = {name: critical(cpu=cpu, memory=memory) for name, (cpu, memory) in WANTED.items()}
+    rounds = [
+        {"reference": reference_ms(), "change": change_seconds(cluster, 1000) * 1e3}
+        | {name: milliseconds(cluster, pending, 1) for name, pending in asked.items()}
+        for _ in range(ROUNDS)
+    ]
+    ms = medians(rounds)
+    return {
+        "resident_mb": resident,
+        "pods": len(cluster.pods()),
+        "ms": ms,
+        "slice_ms": {name: longest_slice(cluster, pending) for name, pending in asked.items()},
+        "cores": ms["change"] * CHANGES_PER_SECOND / 1e3,
+        "ratios": {
+            f"{name} / reference": ratio(rounds, name, "reference") for name in ("change", *asked)
+        },
+    }
 
 
-def measure():
-    """All figures, of a process of its own."""
+def measure(_folder):
+    """Return all figures, of a process of its own."""
     command = [sys.executable, __file__]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

@@ -1,19 +1,22 @@
-"""``make bench``: speed and memory, as a table for people and JSON for programs, in build/bench.
+"""``make bench``: measures speed and memory, and compares ratios with those of the record.
 
-Each figure is the median of five runs; ``servers`` says how those are compared that are.
-With ``--cluster`` a real control plane and our controller share both cores for some twenty minutes.
+The figures are in build/bench/bench.json. A ratio that is worse than in ``record.json`` is a line
+and the exit code 1. Without arguments, all parts are measured but those of ``CLUSTER``, which take
+some twenty minutes with a real control plane and our controller on both cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import datetime as dt
 import json
 import os
 import platform
-import statistics
+import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import yaml
@@ -29,20 +32,30 @@ import extending  # noqa: E402
 import placing  # noqa: E402
 import planning  # noqa: E402
 import policy_events  # noqa: E402
-from review_cost import compare_with_constant, ratio_lines  # noqa: E402
-from servers import (  # noqa: E402
-    CONNECTIONS,
-    harbourmaster,
-    in_turn,
-    load,
+import review_cost  # noqa: E402
+from figures import (  # noqa: E402
+    PAGE,
+    RECORD,
+    ROUNDS,
+    list_figures,
     medians,
     ratio,
+    read_page,
+    read_record,
+    update_record,
+    worse_ratios,
+)
+from servers import (  # noqa: E402
+    compare_with,
+    harbourmaster,
+    load,
+    serve_constant,
     wait_until_ready,
     write_policies,
 )
 
 from harbourmaster.playground.control_plane import ControlPlane  # noqa: E402
-from helpers.load.gates import (  # noqa: E402  # noqa: E402
+from helpers.load.gates import (  # noqa: E402
     BOUND_BY,
     measure_apps,
     measure_availability,
@@ -51,7 +64,7 @@ from helpers.load.gates import (  # noqa: E402  # noqa: E402
 )
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
 
-RUNS = 5
+RESULT = ROOT / "build/bench/bench.json"
 VERSIONS = 1000
 """That wait for a task, each with five gated pods."""
 APPS = 500
@@ -82,15 +95,7 @@ def compare_gates(folder):
         "pod, gate": (servers[True], payload),
         "pod, gate inherited": (servers[True], inherited),
     }
-    try:
-        runs = in_turn(asked, folder)
-    finally:
-        for server in servers.values():
-            server.stop()
-    return {
-        "closed": {name: medians(latencies) for name, latencies in runs.items()},
-        "ratio": ratio(runs["pod, gate inherited"], runs["pod"]),
-    }
+    return compare_with("pod", asked, folder)
 
 
 def compare_recording(folder):
@@ -102,27 +107,12 @@ def compare_recording(folder):
     for share in ("0.01", "1"):
         options = ("--record", str(folder / f"records-{share}"), "--record-sample", share)
         servers[f"recorded, {share}"] = harbourmaster(folder, policies, *options)
-    try:
-        runs = in_turn({name: (server, payload) for name, server in servers.items()}, folder)
-    finally:
-        for server in servers.values():
-            server.stop()
-    plain = runs["not recorded"]
-    return {
-        "closed": {name: medians(latencies) for name, latencies in runs.items()},
-        "ratios": {
-            name: {
-                figure: ratio(latencies, plain, figure)["median"]
-                for figure in ("cpu_us", "p50_ms", "p99_ms")
-            }
-            for name, latencies in runs.items()
-            if latencies is not plain
-        },
-    }
+    asked = {name: (server, payload) for name, server in servers.items()}
+    return compare_with("not recorded", asked, folder)
 
 
-def memory_and_start(folder):
-    """1,000 policies and 10,000 namespaces; then the time from exec to ready on few."""
+def measure_memory(folder):
+    """Return what the webhook keeps resident with 1,000 policies and 10,000 namespaces."""
     many = [
         cluster_policy(
             f"c-{i}", pods={"app": f"a-{i}"}, namespaces={"team": f"t-{i}"}, nodeSelector={"a": "b"}
@@ -151,289 +141,120 @@ def memory_and_start(folder):
     policies = write_policies(folder / "many", many)
     payload = folder / "review-many.json"
     payload.write_bytes(body(large_deployment(), namespace="ns-1"))
-    resident = []
-    for _ in range(RUNS):
-        server = harbourmaster(folder, policies, "--namespaces", str(namespaces))
-        load(server, folder, payload, 5000)
-        resident.append(server.resident_bytes())
-        server.stop()
-    few = write_policies(folder / "few", [engine.matching(index) for index in range(10)])
-    starts = []
-    for _ in range(RUNS):
-        server = harbourmaster(folder, few)
-        starts.append(wait_until_ready(server))
-        server.stop()
+    server = harbourmaster(folder, policies, "--namespaces", str(namespaces))
+    load(server, folder, payload, 5000)
+    resident = server.resident_bytes()
+    server.stop()
+    return {"resident_mb": resident / 1e6}
+
+
+def measure_start(folder):
+    """Return the time and CPU from exec until ready, with ten policies."""
+    policies = write_policies(folder / "few", [engine.matching(index) for index in range(10)])
+    answer = folder / "answer.json"
+    answer.write_text("{}")
+    rounds = []
+    for _ in range(ROUNDS):
+        ours = harbourmaster(folder, policies)
+        ready, spent = wait_until_ready(ours), ours.cpu_seconds()
+        ours.stop()
+        constant = serve_constant("constant", folder, answer)
+        rounds.append({"ready": ready, "CPU": spent, "CPU, constant": constant.cpu_seconds()})
+        constant.stop()
+    ratios = {"CPU / constant": ratio(rounds, "CPU", "CPU, constant")}
+    return {"seconds": medians(rounds), "ratios": ratios}
+
+
+def on_control_plane(measure, optional=()):
+    """Return the part that a coroutine measures once on a control plane of its own."""
+
+    def part(folder):
+        with ControlPlane(folder, optional=optional) as plane:
+            return asyncio.run(measure(plane))._asdict()
+
+    return part
+
+
+PARTS = {
+    "engine": engine.measure,
+    "extender": extending.measure,
+    "policy-events": policy_events.measure,
+    "rescheduler": planning.measure,
+    "placement": placing.measure,
+    "review": review_cost.measure,
+    "gates": compare_gates,
+    "recording": compare_recording,
+    "blocking": blocking.measure,
+    "memory": measure_memory,
+    "start": measure_start,
+}
+"""A part gets an empty folder and returns figures; its ``ratios`` are compared with the record."""
+CLUSTER = {
+    "release": on_control_plane(lambda plane: measure_release(plane, VERSIONS, QUIET)),
+    "apps": on_control_plane(lambda plane: measure_apps(plane, APPS)),
+    "jobs": on_control_plane(lambda plane: measure_jobs(plane, WAITING, SINGLE), BOUND_BY),
+    "availability": on_control_plane(lambda plane: measure_availability(plane, WAITING_FOR_ONE)),
+    "enforcing": lambda folder: asyncio.run(enforcing.measure(folder)),
+}
+
+
+def describe_machine():
+    names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
-        "resident_mb": statistics.median(resident) / 1e6,
-        "ready_seconds": statistics.median(starts),
+        "cpu": names[0] if names else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
     }
 
 
-def on_control_planes(folder):
-    """Measure once each, because they take minutes: releases of pods, and applications."""
-    figures = {}
-    measures = {
-        "release": ((), lambda plane: measure_release(plane, VERSIONS, QUIET)),
-        "apps": ((), lambda plane: measure_apps(plane, APPS)),
-        "jobs": (BOUND_BY, lambda plane: measure_jobs(plane, WAITING, SINGLE)),
-        "availability": ((), lambda plane: measure_availability(plane, WAITING_FOR_ONE)),
-    }
-    for name, (optional, measure) in measures.items():
-        place = folder / name
-        place.mkdir()
-        with ControlPlane(place, optional=optional) as plane:
-            figures[name] = asyncio.run(measure(plane))._asdict()
-    place = folder / "enforcing"
-    place.mkdir()
-    figures["enforcing"] = asyncio.run(enforcing.measure(place))
-    return figures
+def measure(names):
+    """Return the figures of these parts, and print each with the seconds that it took."""
+    parts = {}
+    for name in names:
+        print(f"{name} ...", flush=True)  # noqa: T201
+        begun = time.monotonic()
+        date = dt.datetime.now(dt.UTC).date().isoformat()
+        with tempfile.TemporaryDirectory() as folder:
+            parts[name] = {"date": date, **(PARTS | CLUSTER)[name](Path(folder))}
+        print(*list_figures(parts[name], f"  {name}"), sep="\n")  # noqa: T201
+        print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)  # noqa: T201
+    return parts
 
 
-def table(rows):
-    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        cells = [str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
-        yield "| " + " | ".join(cells) + " |"
-        if number == 0:
-            yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-
-
-def report(figures):
-    yield f"# Benchmark on {figures['machine']}"
-    yield ""
-    yield f"Medians of {RUNS} runs."
-    yield ""
-    yield "## Engine alone"
-    yield ""
-    rows = [("case", "us, merged anew", "us, merge remembered")]
-    rows += [
-        (name, *(f"{value:.1f}" for value in both.values()))
-        for name, both in figures["engine"].items()
-    ]
-    yield from table(rows)
-    few = figures["engine"]["five matches of 10 policies"]["first"]
-    many = figures["engine"]["five matches of 10,000 policies"]["first"]
-    yield ""
-    yield f"10,000 policies cost {many / few:.2f} times 10 policies (asked: at most 2)."
-    server = figures["server"]
-    yield ""
-    size = server["review_bytes"]
-    yield f"## Server, TLS, {CONNECTIONS} kept connections, review of {size} bytes"
-    yield ""
-    rows = [("load", "CPU us", "requests/s", "p50 ms", "p99 ms", "failed")]
-    named = [(f"closed, {name}", run) for name, run in server["closed"].items()]
-    for part in ("gates", "recording"):
-        named += [(f"closed, {name}", run) for name, run in figures[part]["closed"].items()]
-    named += [(f"open, {rate}/s, one policy", run) for rate, run in server["open"].items()]
-    rows += [
-        (
-            name,
-            f"{run['cpu_us']:.1f}",
-            f"{run['per_second']:.0f}",
-            f"{run['p50_ms']:.2f}",
-            f"{run['p99_ms']:.2f}",
-            int(run["failed"]),
-        )
-        for name, run in named
-    ]
-    yield from table(rows)
-    yield ""
-    yield from ratio_lines(server)
-    yield ""
-    yield "Asked: at most 1.2 times the constant."
-    gates = figures["gates"]["ratio"]
-    yield ""
-    yield (
-        f"With an inherited gate a pod costs {gates['median']:.2f} times the policy alone "
-        f"({gates['min']:.2f} to {gates['max']:.2f}; asked: at most 1.2)."
-    )
-    for name, ratios in figures["recording"]["ratios"].items():
-        yield ""
-        yield (
-            f"{name.capitalize()} of the reviews: {ratios['cpu_us']:.2f} times the CPU of none, "
-            f"{ratios['p50_ms']:.2f} times the p50, {ratios['p99_ms']:.2f} times the p99."
-        )
-    process = figures["process"]
-    yield ""
-    yield "## Process"
-    yield ""
-    yield from table(
-        [
-            ("what", "measured", "asked"),
-            (
-                "resident, 1,000 policies, 10,000 namespaces",
-                f"{process['resident_mb']:.1f} MB",
-                "90 MB",
-            ),
-            ("from exec to ready", f"{process['ready_seconds']:.2f} s", "1.5 s"),
-        ]
-    )
-    yield ""
-    yield "## Extender, a question about 5,000 nodes"
-    yield ""
-    rows = [(name, f"{value:.2f}") for name, value in figures["extender"].items()]
-    yield from table([("case", "CPU ms (asked: 1)"), *rows])
-    yield from report_policy_events(figures["policy_events"])
-    yield from report_blocking(figures["blocking"])
-    yield from report_planning(figures["planning"])
-    yield from report_placing(figures["placing"])
-    if "cluster" in figures:
-        yield from report_cluster(figures["cluster"])
-
-
-def report_policy_events(figures):
-    yield ""
-    yield f"## One event of {policy_events.POLICIES:,} policies, on the event loop"
-    yield ""
-    rows = [
-        (name, f"{run['median_ms']:.2f}", f"{run['max_ms']:.2f}") for name, run in figures.items()
-    ]
-    yield from table([("policies", "CPU ms, median", "max (asked: 2)"), *rows])
-
-
-def report_blocking(figures):
-    yield ""
-    yield "## Longest block of an event loop by one body, as large as is read"
-    yield ""
-    rows = [(where, f"{figure['ms']:.0f}", figure["body"]) for where, figure in figures.items()]
-    yield from table([("where", "ms (aim: 250)", "the worst body"), *rows])
-
-
-def report_planning(figures):
-    yield ""
-    yield f"## Rescheduler, {planning.NODES:,} full nodes of {planning.PODS} pods"
-    yield ""
-    rows = [
-        (name, f"{run['ms']:.0f}", f"{run['slice_ms']:.0f}")
-        for name, run in figures["plans"].items()
-    ]
-    yield from table([("critical pod", "CPU ms (asked: 2,000)", "longest slice, ms"), *rows])
-    yield ""
-    yield from table(
-        [
-            ("what", "measured", "asked"),
-            (f"resident, {figures['pods']:,} pods", f"{figures['resident_mb']:.0f} MB", "400 MB"),
-            ("cores at 50 changes/s", f"{figures['cores']:.4f}", "0.1"),
-        ]
-    )
-
-
-def report_placing(figures):
-    yield ""
-    yield (
-        f"## Placement, a pass over {placing.APPLICATIONS:,} applications, {placing.CLUSTERS} "
-        f"clusters and {placing.METRICS} metrics"
-    )
-    yield ""
-    yield from table(
-        [
-            ("what", "CPU ms", "asked"),
-            ("decisions", f"{figures['decided_ms']:.0f}", "1,000"),
-            ("decisions, statuses and records", f"{figures['settled_ms']:.0f}", "-"),
-        ]
-    )
-
-
-def report_cluster(figures):
-    release, apps = figures["release"], figures["apps"]
-    yield ""
-    yield f"## Controller, {VERSIONS:,} versions that wait for a task, or {APPS} applications"
-    yield ""
-    yield "Measured once, on the cores that the control plane runs on too."
-    yield ""
-    memory = max(release["memory_mb"], apps["memory_mb"])
-    yield from table(
-        [
-            ("what", "measured", "asked"),
-            ("from a Job's end to its pods' release, p50", f"{release['p50'] * 1e3:.0f} ms", "-"),
-            ("the same, p99", f"{release['p99'] * 1e3:.0f} ms", "500 ms"),
-            (
-                f"{release['pods']:,} gated pods released",
-                f"{release['drained']:.0f} s",
-                f"{release['pods'] * 60 / 5000:.0f} s",
-            ),
-            ("requests while all wait", f"{release['idle']:.1f}/s", "1/s"),
-            (f"{APPS} applications of 5 workloads", f"{apps['seconds']:.0f} s", "300 s"),
-            ("resident, the larger of both", f"{memory:.0f} MB", "300 MB"),
-        ]
-    )
-    jobs, availability = figures["jobs"], figures["availability"]
-    yield ""
-    yield (
-        f"## Controller, {WAITING:,} pods that wait for a Job each, "
-        f"or {WAITING_FOR_ONE:,} for one Deployment"
-    )
-    yield ""
-    loads = f"{jobs['load']} after the Jobs and {availability['load']} after the Deployment"
-    yield f"The load average was {loads}."
-    yield ""
-    yield from table(
-        [
-            ("what", "measured", "asked"),
-            ("from a Job's end to its pod's release, p50", _ms(jobs["released_p50"]), "-"),
-            ("the same, p99", _ms(jobs["released_p99"]), "-"),
-            ("from a Job's end to its pod's binding, p50", _ms(jobs["bound_p50"]), "-"),
-            ("the same, p99", _ms(jobs["bound_p99"]), "500 ms"),
-            ("from availability to the last release", f"{availability['seconds']:.1f} s", "30 s"),
-            ("seconds of a core meanwhile", f"{availability['cpu']:.1f}", "-"),
-            ("requests for each pod meanwhile", f"{availability['requests_each']:.2f}", "-"),
-            ("resident", f"{availability['memory_mb']:.0f} MB", "-"),
-        ]
-    )
-    yield ""
-    yield f"## A pod's creation, {enforcing.CREATIONS:,} of each case"
-    yield ""
-    yield from table(list(enforcing.rows(figures["enforcing"])))
-
-
-def _ms(seconds):
-    return f"{seconds * 1e3:.0f} ms"
+def write_json(path, figures):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cluster", action="store_true", help="measure gates and phases too")
+    parser = argparse.ArgumentParser(description=__doc__.partition(".")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS | CLUSTER))
+    parser.add_argument("--cluster", action="store_true", help=f"also {', '.join(CLUSTER)}")
+    parser.add_argument("--record", action="store_true", help="keep the figures in record.json")
+    parser.add_argument("--page", action="store_true", help="only write the page of the manual")
     options = parser.parse_args()
-    target = ROOT / "build" / "bench"
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "certs"
-        folder.mkdir()
-        print("engine ...", flush=True)  # noqa: T201
-        figures = {
-            "machine": ", ".join(
-                (
-                    platform.machine(),
-                    f"{os.cpu_count()} cores",
-                    f"Python {platform.python_version()}",
-                )
-            ),
-            "engine": engine.measure(),
-        }
-        print("extender ...", flush=True)  # noqa: T201
-        figures["extender"] = extending.measure()
-        print("policy events ...", flush=True)  # noqa: T201
-        figures["policy_events"] = policy_events.measure()
-        print("rescheduler ...", flush=True)  # noqa: T201
-        figures["planning"] = planning.measure()
-        print("placement ...", flush=True)  # noqa: T201
-        figures["placing"] = placing.measure()
-        print("server ...", flush=True)  # noqa: T201
-        figures["server"] = compare_with_constant(folder)
-        figures["gates"] = compare_gates(folder)
-        figures["recording"] = compare_recording(folder)
-        print("longest blocks ...", flush=True)  # noqa: T201
-        figures["blocking"] = blocking.measure(folder)
-        print("process ...", flush=True)  # noqa: T201
-        figures["process"] = memory_and_start(folder)
-        if options.cluster:
-            print("control plane ...", flush=True)  # noqa: T201
-            figures["cluster"] = on_control_planes(Path(name))
-    text = "\n".join(report(figures)) + "\n"
-    (target / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
-    (target / "bench.md").write_text(text)
-    print(text)  # noqa: T201
+    if unknown := set(options.parts) - set(PARTS | CLUSTER):
+        parser.error(
+            f"unknown part: {', '.join(unknown)}: choose from {', '.join(PARTS | CLUSTER)}"
+        )
+    if options.page:
+        PAGE.write_text(read_page())
+        return 0
+    names = options.parts or [*PARTS, *(CLUSTER if options.cluster else ())]
+    machine, record = describe_machine(), read_record()
+    if options.record and options.parts and record["machine"] not in ({}, machine):
+        parser.error("the record is from another machine: record all parts: make bench RECORD=1")
+    parts = measure(names)
+    write_json(RESULT, {"machine": machine, "parts": parts})
+    if record["machine"] != machine:
+        print(f"the record is from another machine: {record['machine']}")  # noqa: T201
+    worse = worse_ratios(record["parts"], parts)
+    print(*worse, sep="\n")  # noqa: T201
+    if options.record:
+        write_json(RECORD, update_record(record, machine, parts))
+        PAGE.write_text(read_page())
+    return int(bool(worse) and not options.record)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

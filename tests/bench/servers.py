@@ -11,19 +11,18 @@ import json
 import os
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from math import comb
 from pathlib import Path
 
 import yaml
+from figures import interval, medians
 
 HERE = Path(__file__).parent
-REQUESTS = 20_000
+REQUESTS = 10_000
 CONNECTIONS = 25
 PAIRS = 15
 WARM_UP = 5000
@@ -119,7 +118,7 @@ def load(server, folder, payload, requests=REQUESTS, rate=None):
 
 
 def serve_constant(kind, folder, answer):
-    """A server that gives one answer: ``constant`` or ``least`` (see ``constant_server.py``)."""
+    """A server that gives one answer, of a kind that ``constant_server.py`` knows."""
     arguments = (str(HERE / "constant_server.py"), kind, str(folder), str(answer))
     server = Server([sys.executable, *arguments])
     server.port = int(server.process.stdout.readline())
@@ -132,11 +131,7 @@ def write_policies(folder, policies):
     return folder
 
 
-def medians(runs):
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-
-
-def in_turn(asked, folder, *, pairs=PAIRS, requests=REQUESTS):
+def in_turn(asked, folder, *, pairs=PAIRS, requests=REQUESTS, rate=None):
     """Load each of ``asked``, a server and a payload by name, ``pairs`` times: its runs by name."""
     for server, payload in asked.values():
         load(server, folder, payload, WARM_UP)
@@ -144,28 +139,30 @@ def in_turn(asked, folder, *, pairs=PAIRS, requests=REQUESTS):
     for number in range(pairs):
         # Whoever comes second finds another machine than the first, so the order changes too.
         for name in list(asked) if number % 2 else reversed(asked):
-            runs[name].append(load(asked[name][0], folder, asked[name][1], requests))
+            runs[name].append(load(asked[name][0], folder, asked[name][1], requests, rate))
     return runs
 
 
-def ratio(after, before, figure="cpu_us"):
-    """``after`` by ``before`` for each pair: the median, and its 95 % confidence interval."""
-    return interval(
-        after_round[figure] / before_round[figure]
-        for after_round, before_round in zip(after, before, strict=True)
-    )
-
-
-def interval(values):
-    """Median and the order statistics that hold the true one in at least 95 % of samples."""
-    ordered = sorted(values)
-    count = len(ordered)
-    rank, tail = 0, 1 / 2**count
-    while tail + comb(count, rank + 1) / 2**count <= 0.025:
-        rank += 1
-        tail += comb(count, rank) / 2**count
+def compare_with(base, asked, folder):
+    """Return medians of each of ``asked`` and its CPU by that of ``base``; stop the servers."""
+    try:
+        runs = in_turn(asked, folder)
+    finally:
+        for server in {server for server, _ in asked.values()}:
+            server.stop()
     return {
-        "median": statistics.median(ordered),
-        "min": ordered[rank],
-        "max": ordered[-1 - rank],
+        "servers": {name: medians(rounds) for name, rounds in runs.items()},
+        "ratios": {
+            f"CPU, {name} / {base}": ratio_of_runs(runs, name, base)
+            for name in asked
+            if name != base
+        },
     }
+
+
+def ratio_of_runs(runs, name, base, figure="cpu_us"):
+    """Return the interval of the ratio of two servers' figures, pair by pair."""
+    return interval(
+        run[figure] / run_of_base[figure]
+        for run, run_of_base in zip(runs[name], runs[base], strict=True)
+    )
