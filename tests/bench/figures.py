@@ -59,24 +59,25 @@ def reference_ms():
 
 
 def worse_ratios(record, run):
-    """Return a sentence for each ratio of the record that is missing or worse in the run.
+    """Return sentences, by part and name, on ratios of the record that are worse in the run.
 
     Both are figures by part; only the parts of the run are compared. A ratio is worse if its median
-    is more than a tenth above that of the record and the intervals do not overlap.
+    is more than a tenth above that of the record and the intervals do not overlap; one that the
+    run lacks counts as worse.
     """
-    sentences = []
+    sentences = {}
     for part, figures in run.items():
         accept = f"or accept it: make bench PART={part} RECORD=1"
         measured = figures.get("ratios", {})
         for name, was in record.get(part, {}).get("ratios", {}).items():
             now = measured.get(name)
             if now is None:
-                sentences.append(f"ratio not measured: {part}: {name}: measure it again, {accept}")
+                step = f"measure it, {accept}"
+                sentences[part, name] = f"ratio not measured: {part}: {name}: {step}"
             elif now["median"] > TOLERATED * was["median"] and now["min"] > was["max"]:
-                sentences.append(
-                    f"ratio became worse: {part}: {name}: was {describe_ratio(was)}, "
-                    f"is {describe_ratio(now)}: find the change that caused it, {accept}"
-                )
+                step = f"find the change that caused it, {accept}"
+                values = f"was {describe_ratio(was)}, is {describe_ratio(now)}"
+                sentences[part, name] = f"ratio became worse: {part}: {name}: {values}: {step}"
     return sentences
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from operator import truediv
 
 import msgspec
-from figures import interval
+from figures import ROUNDS, medians, ratio
 
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.telemetry.metrics import create_metrics
@@ -22,7 +21,7 @@ from helpers.objects import cluster_policy, policy
 
 POLICIES = 10_000
 FEW = 100
-EVENTS = 200
+EVENTS = 100
 
 
 SHAPES = {
@@ -77,7 +76,14 @@ def measure(_folder):
     """Milliseconds by shape, and the ratio of an event among all policies to one among few."""
     figures, ratios = {}, {}
     for shape in SHAPES:
-        few, many = milliseconds(shape, FEW), milliseconds(shape)
-        figures[shape] = {"median_ms": statistics.median(many), "max_ms": max(many)}
-        ratios[f"{shape}, {POLICIES:,} / {FEW} policies"] = interval(map(truediv, many, few))
+        spent = [
+            {count: milliseconds(shape, count, EVENTS) for count in (FEW, POLICIES)}
+            for _ in range(ROUNDS)
+        ]
+        rounds = [{count: statistics.median(many[count]) for count in many} for many in spent]
+        figures[shape] = {
+            "median_ms": medians(rounds)[POLICIES],
+            "max_ms": max(max(many[POLICIES]) for many in spent),
+        }
+        ratios[f"{shape}, {POLICIES:,} / {FEW} policies"] = ratio(rounds, POLICIES, FEW)
     return {"shapes": figures, "ratios": ratios}

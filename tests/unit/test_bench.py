@@ -40,20 +40,20 @@ def test_a_ratio_is_worse_by_a_tenth_outside_the_intervals(now, is_worse):
 
 def test_a_worse_ratio_is_a_line_with_both_values_and_the_next_step():
     now = {"median": 1.4, "min": 1.35, "max": 1.5}
-    (line,) = worse_ratios(part(cpu=WAS), part(cpu=now))
-    assert line == (
+    lines = worse_ratios(part(cpu=WAS), part(cpu=now))
+    assert lines["review", "cpu"] == (
         "ratio became worse: review: cpu: was 1.20 (1.10 to 1.30), is 1.40 (1.35 to 1.50): find "
         "the change that caused it, or accept it: make bench PART=review RECORD=1"
     )
 
 
 def test_a_ratio_that_is_measured_no_longer_is_a_line():
-    (line,) = worse_ratios(part(cpu=WAS), part())
-    assert line.startswith("ratio not measured: review: cpu: measure it again")
+    lines = worse_ratios(part(cpu=WAS), part())
+    assert lines["review", "cpu"].startswith("ratio not measured: review: cpu: measure it, or ")
 
 
 def test_parts_and_ratios_that_only_one_side_has_are_not_compared():
-    assert worse_ratios(part(cpu=WAS), {}) == worse_ratios({}, part(cpu=WAS)) == []
+    assert worse_ratios(part(cpu=WAS), {}) == worse_ratios({}, part(cpu=WAS)) == {}
 
 
 @given(INTERVALS, INTERVALS)
