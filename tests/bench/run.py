@@ -251,7 +251,7 @@ def main():
     worse = worse_ratios(record["parts"], parts)
     print(*worse.values(), sep="\n")  # noqa: T201
     if options.record:
-        write_json(RECORD, update_record(record, machine, parts))
+        write_json(RECORD, update_record(read_record(), machine, parts))
         PAGE.write_text(read_page())
         return 0
     # One of tens of ratios may be worse by chance, but hardly the same one twice.

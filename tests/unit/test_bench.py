@@ -24,6 +24,13 @@ def part(**ratios):
     return {"review": {"ratios": ratios}}
 
 
+def test_the_page_shows_the_figures_of_the_record():
+    assert figures.PAGE.read_text() == figures.read_page(), (
+        "docs/operations/performance.md and tests/bench/record.json differ: change "
+        "docs/operations/performance.md.in, and run: .venv/bin/python tests/bench/run.py --page"
+    )
+
+
 @pytest.mark.parametrize(
     ("now", "is_worse"),
     [

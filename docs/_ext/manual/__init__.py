@@ -21,7 +21,7 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from manual.commands import command_sections
 from manual.families import metric_table
 from manual.kinds import kind_sections
-from manual.tables import alert_table, bench_tables, settings_table
+from manual.tables import alert_table, settings_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,6 @@ def without_links_out(text: str, page: Path, manual: Path) -> str:
 _PLACE: Final = re.compile(r"^<!-- generated: ([a-z-]+)((?: \w+)*) -->$", re.MULTILINE)
 WRITERS: Final[dict[str, Callable[..., str]]] = {
     "alerts": alert_table,
-    "bench": bench_tables,
     "commands": command_sections,
     "metrics": metric_table,
     "settings-offline": partial(settings_table, AdmissionSettings),

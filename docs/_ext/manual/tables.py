@@ -1,8 +1,7 @@
-"""Generates the tables of alerts, settings, and figures of ``make bench``."""
+"""Generates the tables of alerts and settings."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,20 +35,6 @@ def alert_table() -> str:
         )
         for rule in alerts()
     )
-
-
-_ROOT: Final = Path(__file__).parents[3]
-_MEASURED: Final = _ROOT / "build" / "bench" / "bench.md"
-_KEPT: Final = _ROOT / "docs" / "_ext" / "figures.md"
-"""A copy of ``_MEASURED`` from an idle machine."""
-
-
-def bench_tables() -> str:
-    """Return the figures of this machine, or else the stored ones, below the titles of the page."""
-    for file in (_MEASURED, _KEPT):
-        if file.exists():
-            return "#" + re.sub("^##", "###", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return "No figures are kept in this copy: `make bench` measures them in ten minutes.\n"
 
 
 def settings_table(settings: type[Struct]) -> str:
