@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import WorkloadVersion
 
-    _Subjects = dict[str, tuple[ObjectReference, Pod | None]]
+    _Subjects = dict[str, ObjectReference | Pod]
 
 INTERVAL: Final = 0.2
 """Seconds between two events, of any object."""
@@ -68,11 +68,14 @@ class WaitEventReconciler:
             await asyncio.sleep(self._free_at - clock())
             wait, subjects, step = self._look(key, clock())
         if wait is not None and step.due:
-            about, pod = subjects[step.due]
-            if pod is not None and pod.has_checks and HELD_BY_KEY not in pod.annotations:
-                # An event is sent without the permission, too.
-                with contextlib.suppress(ForbiddenError):
-                    await annotate(self._context.client, pod, {HELD_BY_KEY: key.partition("/")[2]})
+            about = subjects[step.due]
+            if not isinstance(about, ObjectReference):
+                if about.has_checks and HELD_BY_KEY not in about.annotations:
+                    added = {HELD_BY_KEY: key.partition("/")[2]}
+                    # An event is sent without the permission, too.
+                    with contextlib.suppress(ForbiddenError):
+                        await annotate(self._context.client, about, added)
+                about = reference(PODS, about.metadata)
             self._context.signals.report_wait(about, wait)
             self._free_at = clock() + INTERVAL
         self._reported.pop(key, None)
@@ -81,10 +84,7 @@ class WaitEventReconciler:
         return 0.0 if step.due else step.requeue_after
 
     def _look(self, key: str, now: float) -> tuple[GateWait | None, _Subjects, EventStep]:
-        """Return why pods wait, the objects to report on by UID, and the next event.
-
-        An object that is an owner has no Pod.
-        """
+        """Return why pods wait, the owners and pods to report on by UID, and the next event."""
         context, caches = self._context, self._caches
         namespace, _, name = key.partition("/")
         version = caches.workload_versions.store.get(key)
@@ -110,8 +110,8 @@ class WaitEventReconciler:
         shown_owners = (shown_owner(pod.owner_references) for pod in held)
         owners = {owner.uid: owner for owner in shown_owners if owner is not None}.values()
         visible = [self._visible_owner(namespace, owner) for owner in owners]
-        subjects: _Subjects = {about.uid: (about, None) for about in visible}
-        subjects |= {pod.uid: (reference(PODS, pod.metadata), pod) for pod in held}
+        subjects: _Subjects = {about.uid: about for about in visible}
+        subjects |= {pod.uid: pod for pod in held}
         return wait, subjects, next_event(wait, tuple(subjects), self._reported.get(key), now)
 
     def _visible_owner(self, namespace: str, owner: OwnerReference) -> ObjectReference:

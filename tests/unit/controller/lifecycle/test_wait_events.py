@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.controller.lifecycle import wait_events
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEventReconciler
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
@@ -234,3 +235,15 @@ async def test_a_new_leader_looks_at_the_versions_of_all_waiting_pods():
     assert set(waits.reconciler.map_changes(None)) == {KEY, "prod/shop-waiter-2.0"}
     assert set(waits.reconciler.map_changes(["prod/one"])) == {"prod/one"}
     assert GATE in waits.caches.pods.store.get("prod/next").gates
+
+
+@virtual
+async def test_of_many_pods_only_the_one_whose_event_is_due_gets_a_reference(monkeypatch):
+    made = []
+    right = wait_events.reference
+    monkeypatch.setattr(wait_events, "reference", lambda *given: made.append(given) or right(*given))
+    waits = Waits()
+    waits.version()
+    waits.wait(*(f"waiter-{number}" for number in range(1, 100)))
+    await waits.run(SETTLED + 1)
+    assert len(made) == len([about for about in waits.abouts if about.startswith("Pod")]) == 5
