@@ -107,7 +107,7 @@ class LifecycleSettings(
     )
     workers: Annotated[
         int, Meta(ge=1, le=64), "objects of one kind that are reconciled concurrently"
-    ] = 8
+    ] = 24
 
     def __post_init__(self) -> None:
         for index, entry in enumerate(self.wait_kinds):

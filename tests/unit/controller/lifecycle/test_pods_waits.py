@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
-from harbourmaster.api.resources import CONFIG_MAPS
+from harbourmaster.api.resources import CONFIG_MAPS, PODS
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.controller.lifecycle import wait_watches, watches
+from harbourmaster.controller.lifecycle import caches, wait_watches, watches
+from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
+from harbourmaster.lifecycle import gated_pods
 from harbourmaster.lifecycle.gated_pods import versions_of_pod
 from helpers.gated import (
     CREATED,
@@ -32,6 +36,7 @@ KEY = "gates.harbourmaster.dev/"
 WAITED = f"{KEY}waited"
 RELEASED = f"{KEY}released"
 OURS = "keptn-scheduler"
+AT_ONCE = 18
 ON_TIMEOUT = ("Keep", "Release", "Fail")
 
 
@@ -72,6 +77,44 @@ async def test_pods_that_wait_make_no_requests(api, client):
         await world.until(lambda: "other" not in waiting(api))
     assert len(waiting(api)) == 20
     assert [seen.path.rpartition("/")[2] for seen in api.seen("patch")] == ["other"]
+
+
+@pytest.mark.claim("O25")
+async def test_pods_of_one_condition_go_by_one_patch_each_and_leave_turns_to_others(
+    api, client, monkeypatch
+):
+    decoded = Counter()
+
+    def decode(raw, *rest, **options):
+        found = gated_pods.decode_pod(raw, *rest, **options)
+        decoded[msgspec.json.decode(raw)["metadata"]["name"]] += 1
+        return found
+
+    monkeypatch.setattr(caches, "decode_pod", decode)
+    crowd = [f"p{number}" for number in range(100)]
+    make(api, *(waiter(name, waits("cm/settings")) for name in crowd))
+    workers = LifecycleSettings().workers
+    async with running(client, watches.GATES, workers=workers) as world:
+        await world.until(lambda: world.caches.wait_watches.reports(PROD))
+        decoded.clear()
+        api.fail_next("patch", f"/{PROD}/pods/p", None, kind="hang")
+        config_map(api)
+        # Three quarters of the workers, as the benchmark of releases has them.
+        await api.until_seen("patch", f"/{PROD}/pods/p", count=AT_ONCE)
+        alone = waiter("alone", waits("cm/settings"))
+        alone["metadata"]["namespace"] = "quiet"
+        api.put(CONFIG_MAPS, {"metadata": {"name": "settings", "namespace": "quiet"}})
+        api.put(PODS, alone)
+        await api.until_seen("patch", "/quiet/pods/alone")
+        assert len(api.seen("patch", f"/{PROD}/pods/p")) == AT_ONCE
+        api.heal()
+        pods = world.caches.pods.store
+        await world.until(lambda: not any(pod.is_ours for pod in pods.values()))
+    patched = Counter(seen.path.rpartition("/")[2] for seen in api.seen("patch"))
+    assert patched == dict.fromkeys([*crowd, "alone"], 1)
+    assert api.seen("get") == []
+    # What the watch shows of a release is read once.
+    assert decoded.items() >= dict.fromkeys(crowd, 1).items()
 
 
 async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, monkeypatch):
