@@ -10,6 +10,7 @@ import asyncio
 import os
 
 import pytest
+from bench.draining import compare, fail_over
 
 from helpers.load.gates import (
     BOUND_BY,
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.ma
 
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 WAITING, SINGLE, FOR_ONE = (1000, 100, 5000) if IS_LONG else (200, 20, 500)
+DRAINED, IDLE = (10_000, 10_000) if IS_LONG else (1000, 1000)
 VERSIONS, APPS, QUIET = (1000, 500, 10.0) if IS_LONG else (100, 50, 3.0)
 GUARD = 1 if IS_LONG else 5
 RELEASE_SECONDS = 0.5
@@ -35,6 +37,11 @@ AVAILABLE_SECONDS = 30 / 5000
 REQUESTS_EACH = 1.5
 REQUESTS = 1.0
 MEMORY_MB = 300
+DRAIN_RATIO = 1.2
+"""Of the time that a plain client takes for the same patches."""
+PATCHES_EACH = 1.1
+HANDOVER_SECONDS, EXPIRY_SECONDS = 10, 25
+"""From a leader's SIGTERM and SIGKILL to the next release."""
 
 
 async def test_gated_pods_go_at_once_and_versions_that_wait_ask_for_nothing(
@@ -72,3 +79,21 @@ async def test_pods_that_wait_for_one_deployment_go_together(throwaway_control_p
     assert result.seconds <= AVAILABLE_SECONDS * result.pods * GUARD
     assert result.requests_each <= REQUESTS_EACH
     assert result.memory_mb <= MEMORY_MB
+
+
+async def test_pods_of_one_condition_go_as_fast_as_a_plain_client_patches_them(
+    throwaway_control_plane,
+):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=BOUND_BY)
+    result = await compare(plane, DRAINED, rounds=1 if IS_LONG else 3)
+    print(f"\n{result}")  # noqa: T201 - figures to note
+    assert result["patches_per_pod"] <= PATCHES_EACH
+    assert result["ratio"] <= DRAIN_RATIO
+
+
+async def test_another_leader_releases_pods_while_thousands_wait(throwaway_control_plane):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    result = await fail_over(plane, IDLE)
+    print(f"\n{result}")  # noqa: T201 - figures to note
+    assert result["seconds_after_sigterm"] <= HANDOVER_SECONDS
+    assert result["seconds_after_sigkill"] <= EXPIRY_SECONDS

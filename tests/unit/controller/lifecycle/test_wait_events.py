@@ -241,7 +241,9 @@ async def test_a_new_leader_looks_at_the_versions_of_all_waiting_pods():
 async def test_of_many_pods_only_the_one_whose_event_is_due_gets_a_reference(monkeypatch):
     made = []
     right = wait_events.reference
-    monkeypatch.setattr(wait_events, "reference", lambda *given: made.append(given) or right(*given))
+    monkeypatch.setattr(
+        wait_events, "reference", lambda *given: made.append(given) or right(*given)
+    )
     waits = Waits()
     waits.version()
     waits.wait(*(f"waiter-{number}" for number in range(1, 100)))
