@@ -309,13 +309,13 @@ ENDS = {"sigterm": Controller.terminate, "sigkill": lambda it: os.kill(it.pid, s
 
 
 async def until_metric(replica, name, value, label=""):
-    """Wait until a metric has at least this value; nobody tells of it."""
+    """Wait until a metric has at least this value; no event tells of it."""
     pattern = re.compile(rf"^{name}(?:\{{{label}\}})? (.*)$", re.MULTILINE)
     async with asyncio.timeout(PATIENCE):
-        found = None
-        while found is None or float(found[1]) < value:
+        sample = None
+        while sample is None or float(sample[1]) < value:
             await asyncio.sleep(0.2)
-            found = pattern.search(await replica.metrics())
+            sample = pattern.search(await replica.metrics())
 
 
 def measure(folder, count=COUNT, rounds=ROUNDS, waiting=WAITING):

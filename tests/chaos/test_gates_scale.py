@@ -38,10 +38,10 @@ REQUESTS_EACH = 1.5
 REQUESTS = 1.0
 MEMORY_MB = 300
 DRAIN_RATIO = 1.2
-"""Of the time that a plain client takes for the same patches."""
+"""Maximum time, as a multiple of that of a plain client for the same patches."""
 PATCHES_EACH = 1.1
 HANDOVER_SECONDS, EXPIRY_SECONDS = 10, 25
-"""From a leader's SIGTERM and SIGKILL to the next release."""
+"""Seconds from a leader's SIGTERM or SIGKILL to the next release."""
 
 
 async def test_gated_pods_go_at_once_and_versions_that_wait_ask_for_nothing(
