@@ -187,6 +187,8 @@ async def drain(plane, client, namespace, count, bare):
     await bulk.home(namespace)
     pods = [waiting_pod(f"p{index}", f"configmap/{NAME}") for index in range(count)]
     await bulk.create(PODS, pods, namespace)
+    await bulk.home(neighbour_of(namespace))
+    await bulk.create(PODS, pods[:1], neighbour_of(namespace))
     if bare:
         actor = await Bare.start(plane.kubeconfig, namespace)
     else:
@@ -198,23 +200,35 @@ async def drain(plane, client, namespace, count, bare):
         assert bare or actor.errors == []
 
 
+def neighbour_of(namespace):
+    """The namespace in which one pod is released amid the others."""
+    return f"{namespace}-neighbour"
+
+
 async def release(plane, client, bulk, namespace, count, actor):
     bare = isinstance(actor, Bare)
     await asyncio.sleep(5)
     if not bare:
         await until_settled(actor)
-    observer = Observer(client, namespace)
-    async with running(observer.mirror.run()):
+    observer, neighbour = Observer(client, namespace), Observer(client, neighbour_of(namespace))
+    async with running(observer.mirror.run(), neighbour.mirror.run()):
         await observer.mirror.synced.wait()
+        await neighbour.mirror.synced.wait()
         patches = await patches_of_pods(plane)
         processes = {it.name: it.pid for it in read_records(plane.layout.records)}
         processes["client"] = actor.pid
         spent = {name: cpu_seconds(pid) for name, pid in processes.items()}
         asked = 0.0 if bare else await requests(actor)
-        begun = time.monotonic()
-        await bulk.create(CONFIG_MAPS, [document(CONFIG_MAPS, NAME, {})], namespace)
+        condition = document(CONFIG_MAPS, NAME, {})
+        begun = met = time.monotonic()
+        await bulk.create(CONFIG_MAPS, [condition], namespace)
         if bare:
             actor.go()
+        else:
+            await observer.until_released(count // 2)
+            met = time.monotonic()
+            await bulk.create(CONFIG_MAPS, [condition], neighbour_of(namespace))
+            await neighbour.until_released(1)
         await observer.until_released(count)
         seconds = observer.released_at - begun
         cpu = {name: cpu_seconds(pid) - spent[name] for name, pid in processes.items()}
@@ -225,6 +239,7 @@ async def release(plane, client, bulk, namespace, count, actor):
             "patches_per_pod": (await patches_of_pods(plane) - patches) / count,
             "requests_per_pod": 0.0 if bare else (await requests(actor) - asked) / count,
             "cpu_ms_per_pod": {name: value / count * 1000 for name, value in cpu.items()},
+            "neighbour_seconds": 0.0 if bare else neighbour.released_at - met,
             "memory_mb": resident_mb(actor.pid),
             "load": load(),
         }
@@ -260,6 +275,9 @@ async def compare(plane, count, rounds):
         "ratio": statistics.median(ratios),
         "ratios": ratios,
         "patches_per_pod": max(pair["controller"]["patches_per_pod"] for pair in runs),
+        "neighbour_share": max(
+            pair["controller"]["neighbour_seconds"] / pair["controller"]["seconds"] for pair in runs
+        ),
         "pods": count,
         "patches_at_once": AT_ONCE,
         "runs": runs,
