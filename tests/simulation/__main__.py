@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import sys
 import time
@@ -21,6 +22,12 @@ def main():
     parser.add_argument("--trace", help="write the whole trace to this file")
     parser.add_argument("--applications", type=int, help="place so many on --clusters, instead")
     parser.add_argument("--clusters", type=int, default=6)
+    parser.add_argument("--pods", type=int, help="simulate a large cluster with so many, instead")
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--apps", type=int, default=2000)
+    parser.add_argument("--releases-per-minute", type=float, default=200)
+    parser.add_argument("--hours", type=float, default=1)
+    parser.add_argument("--plant", action="store_true", help="break an invariant of that cluster")
     parser.add_argument("--minutes", type=float, help="begin no further seed after that CPU time")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -36,6 +43,8 @@ def main():
     if options.applications:
         return place(range(int(first), int(last or first) + 1), options)
     gc.disable()
+    if options.pods:
+        return scale(int(first), options)
     with Path(options.trace).open("w") if options.trace else nullcontext() as trace:
         for seed in range(int(first), int(last or first) + 1):
             start = cpu_time()
@@ -69,6 +78,26 @@ def place(seeds, options):
             print(f"seed {seed}: {error}")
             return 1
         print(f"seed {seed}: {text}, in {cpu_time() - start:.1f} s", flush=True)
+    return 0
+
+
+def scale(seed, options):
+    """Run a large cluster, and print the figures as JSON."""
+    from simulation.scale import Size, run  # noqa: PLC0415 - after the clock
+
+    size = Size(
+        nodes=options.nodes,
+        pods=options.pods,
+        apps=options.apps,
+        releases_per_minute=options.releases_per_minute,
+        hours=options.hours,
+    )
+    figures, outcome = run(seed, size, planted=options.plant)
+    if outcome.violation:
+        print("\n".join(outcome.tail))
+        print(f"\nseed {seed} breaks an invariant: {outcome.violation}")
+        return 1
+    print(json.dumps(figures, indent=1))
     return 0
 
 

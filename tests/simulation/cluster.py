@@ -18,7 +18,7 @@ from harbourmaster.api import resources as kinds
 from helpers.api_rules import gate_names
 from helpers.fake_store import StatusError
 from simulation.owners import PodOwners
-from simulation.server import KINDS, is_of, name_of, namespace_of
+from simulation.server import KINDS, name_of, namespace_of
 
 GATE = "keptn-prechecks-gate"
 HOLD = "example.com/hold"
@@ -29,15 +29,16 @@ SLOW, FAILS = "slow", "fail"
 
 
 class Cluster:
-    """The parts of a cluster.
+    """The parts of a cluster, which has so many ``nodes``.
 
     ``passed`` has the checks whose Jobs succeeded as (uid of the version, check type, definition).
     """
 
-    def __init__(self, simulation, server, chance):
+    def __init__(self, simulation, server, chance, nodes=5):
         self._simulation = simulation
         self._server = server
         self._chance = chance
+        self._nodes = nodes
         self.owners = PodOwners(self, server, chance)
         self._planned = set()
         self._uids = {}
@@ -167,7 +168,7 @@ class Cluster:
         def bind(current):
             if gate_names(current["spec"]):
                 raise StatusError(409, "the pod has scheduling gates")
-            current["spec"]["nodeName"] = f"node-{self._chance.randint(1, 5)}"
+            current["spec"]["nodeName"] = f"node-{self._chance.randint(1, self._nodes)}"
 
         # Like a Binding, which skips the rules for updates.
         current = self._server.find_object(kinds.PODS, (namespace_of(pod), name_of(pod)))
@@ -246,11 +247,10 @@ class Cluster:
 
     def _collect(self, uid):
         """Delete the objects whose owner ``uid`` was deleted."""
-        for resource in list(KINDS.values()):
-            for obj in self._server.every(resource):
-                if is_of(obj, uid, any_owner=True) and not self._has_owner(obj):
-                    key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-                    self._server.objects.delete(resource, *key)
+        for resource, obj in self._server.owned(uid):
+            if not self._has_owner(obj):
+                key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+                self._server.objects.delete(resource, *key)
 
     def _orphan(self, resource, obj):
         """Delete an object that was created after the deletion of its owner."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import msgspec
 
 from harbourmaster.api import resources as kinds
@@ -60,9 +62,12 @@ class Invariants:
         self._violation = simulation.violation
         self._now = simulation.now
         self._children = {}
+        # The marks of each child, by its uid.
+        self._marks = defaultdict(list)
         self._jobs = {}
         self._created = {}
-        self._former = []
+        # By namespace and name of an app: its deleted versions.
+        self._former = defaultdict(list)
         self._leader = ""
         self._excused = 0.0
         self.met = {}
@@ -121,7 +126,8 @@ class Invariants:
                     self._violation(
                         f"{_what(resource, obj)} is the second for {name} of {owner['name']}"
                     )
-                self._children[mark] = obj["metadata"]["uid"]
+                self._children[mark] = uid = obj["metadata"]["uid"]
+                self._marks[uid].append(mark)
         if resource == kinds.JOBS:
             for owner in obj["metadata"].get("ownerReferences", ()):
                 if owner["uid"] in self._jobs:
@@ -131,8 +137,9 @@ class Invariants:
     def _forget(self, resource, obj):
         """Allow to recreate a deleted object, except a Job that its TTL deleted."""
         uid = obj["metadata"]["uid"]
-        for mark in [mark for mark, child in self._children.items() if child == uid]:
-            del self._children[mark]
+        for mark in self._marks.pop(uid, ()):
+            if self._children.get(mark) == uid:
+                del self._children[mark]
         if resource == kinds.JOBS:
             for owner in obj["metadata"].get("ownerReferences", ()):
                 if uid not in self._cluster.expired:
@@ -232,9 +239,10 @@ class Invariants:
         missing = self._unmet(version, "pre", *wanted)
         apps = [
             app
-            for app in (*self._server.every(kinds.APP_VERSIONS, namespace), *self._former)
-            if (app["metadata"]["namespace"], app["spec"]["appName"]) == (namespace, names.app)
+            for app in self._server.every(kinds.APP_VERSIONS, namespace)
+            if app["spec"]["appName"] == names.app
         ]
+        apps += self._former[namespace, names.app]
         if not any(not self._unmet_of_app(app) for app in apps):
             missing.append(f"the checks of app {names.app}")
         if missing:
@@ -277,7 +285,8 @@ class Invariants:
     def _check_collected(self, resource, version):
         """Check that no version that is in use is deleted, unless it was never generated."""
         if resource == kinds.APP_VERSIONS:
-            self._former.append(version)
+            place = (version["metadata"]["namespace"], version["spec"]["appName"])
+            self._former[place].append(version)
         owners = version["metadata"].get("ownerReferences", ())
         if any(owner.get("controller") for owner in owners):
             for use in self._uses(resource, version):

@@ -226,8 +226,12 @@ class PodOwners:
         return True
 
     def _pods_of(self, owner):
-        uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
-        return [pod for pod in self._server.every(kinds.PODS, namespace) if is_of(pod, uid)]
+        uid = owner["metadata"]["uid"]
+        return [
+            obj
+            for resource, obj in self._server.owned(uid)
+            if resource == kinds.PODS and is_of(obj, uid)
+        ]
 
     def is_outdated(self, pod):
         """Return whether the owner of a pod replaces it when newer pods are ready."""

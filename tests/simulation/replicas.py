@@ -126,9 +126,11 @@ class Replica:
 class ControllerReplica(Replica):
     """The controller process."""
 
+    settings = _CONTROLLER
+
     async def work(self):
         os.environ["POD_NAME"] = self.identity
-        settings = msgspec.convert(_CONTROLLER, ControllerSettings)
+        settings = msgspec.convert(self.settings, ControllerSettings)
         client = SimulatedClient(self.simulation.network, self)
         async with client:
             metrics = create_controller_metrics("0", settings.running)

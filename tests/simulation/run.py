@@ -55,23 +55,26 @@ class Outcome(msgspec.Struct):
 class Simulation:
     """A cluster with our processes, users and faults; see ``run``."""
 
+    server_type = SimulatedServer
+    nodes = 5
+
     def __init__(self, seed, steps, trace=None):
         self.seed = seed
         self._steps = steps
         self._trace = trace
         self.excluded = {"harbourmaster-system", "keptn-system"}
         uids = self.dice("uids")
-        self.server = SimulatedServer(
+        self.server = self.server_type(
             now=clock.now, uid=lambda: str(uuid.UUID(int=uids.getrandbits(128)))
         )
-        self._background = []
+        self._background = {}
         self._tail = deque(maxlen=TAIL)
         self._digest = hashlib.sha256()
         self._requests = 0
         self._failed = asyncio.Event()
         self._violation = ""
         self._last_change = 0.0
-        self.cluster = Cluster(self, self.server, self.dice("cluster"))
+        self.cluster = Cluster(self, self.server, self.dice("cluster"), self.nodes)
         self.invariants = Invariants(self, self.server, self.cluster)
         self.faults = Faults(self, self.dice("faults"))
         self.users = Users(self, self.server, self.dice("users"))
@@ -155,8 +158,7 @@ class Simulation:
     def background(self, coroutine):
         """Run a coroutine of the simulation itself."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._background = [task for task in self._background if not task.done()]
-        self._background.append(task)
+        self._background[task] = None
         task.add_done_callback(self._note_end)
 
     def later(self, seconds, act, *arguments):
@@ -205,6 +207,7 @@ class Simulation:
             self._last_change = self.now()
 
     def _note_end(self, task):
+        del self._background[task]
         if not task.cancelled() and task.exception() is not None:
             self._tail.append(repr(task.exception()))
             self.violation(f"the simulation itself fails: {task.exception()!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 
 from harbourmaster.api import resources as kinds
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
@@ -21,9 +22,13 @@ class SimulatedServer(ApiServer):
     def __init__(self, **options):
         self.listeners = []
         self.actor = None
+        # Names by kind and namespace, and (kind, namespace, name) by the uid of an owner.
+        self._names = defaultdict(dict)
+        self._owned = defaultdict(dict)
         super().__init__(rules=True, **options)
 
     def _notify_watches(self, change):
+        self._index(change.resource, change.before, change.after)
         super()._notify_watches(change)
         for listen in self.listeners:
             listen(change)
@@ -49,11 +54,30 @@ class SimulatedServer(ApiServer):
 
     def every(self, resource, namespace=None):
         """Return the objects of a kind, by default of all namespaces."""
+        objects = self.objects.all(resource)
+        if namespace is None:
+            return list(objects.values())
+        return [objects[namespace, name] for name in self._names.get((resource, namespace), ())]
+
+    def owned(self, uid):
+        """Return the resource and the object of each that names the owner ``uid``."""
         return [
-            obj
-            for (place, _), obj in list(self.objects.all(resource).items())
-            if namespace is None or place == namespace
+            (resource, self.objects.all(resource)[namespace, name])
+            for resource, namespace, name in self._owned.get(uid, ())
         ]
+
+    def _index(self, resource, before, after):
+        metadata = (after or before)["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        if before is None:
+            self._names[resource, namespace][name] = None
+        elif after is None:
+            _drop(self._names, (resource, namespace), name)
+        old, new = (_owner_uids(obj) for obj in (before, after))
+        for uid in old - new:
+            _drop(self._owned, uid, (resource, namespace, name))
+        for uid in new - old:
+            self._owned[uid][resource, namespace, name] = None
 
     def change(self, resource, obj, change, subresource=None):
         """Call ``change`` with a copy of the current object, and store it."""
@@ -80,6 +104,17 @@ class SimulatedServer(ApiServer):
                 current["status"] = status
 
             self.change(resource, obj, write, "status")
+
+
+def _drop(index, key, entry):
+    del index[key][entry]
+    if not index[key]:
+        del index[key]
+
+
+def _owner_uids(obj):
+    references = obj["metadata"].get("ownerReferences") if obj is not None else None
+    return {reference["uid"] for reference in references or ()}
 
 
 def opted_in(namespace):
