@@ -62,6 +62,12 @@ def wait_cycles(
     return _cycles(edges)
 
 
+def waits_for_pods(pod: Pod) -> bool:
+    """Whether a pod waits for anything that depends on pods, as all of a cycle do."""
+    items = pod.wait_conditions.items if pod.wait_conditions is not None else ()
+    return any(item.label or item.kind in {*_OWNERS, "pod", "service"} for item in items)
+
+
 def workload_of_pod(pod: Pod) -> tuple[str, str]:
     """Return kind in lower case and name of the pod's workload, or of the pod itself."""
     if not pod.owner_references:

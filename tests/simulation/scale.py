@@ -424,6 +424,11 @@ class ScaleSimulation(Simulation):
         ]
         await asyncio.gather(self._look(end), *acting)
         self._mark("end")
+        # Like an API server that restarts, after which each cache is listed again.
+        self.server.compact()
+        self.server.close_watches()
+        await asyncio.sleep(30)
+        self._mark("relisted")
         if self._planted:
             await self._plant()
         await asyncio.sleep(REST)
@@ -487,9 +492,8 @@ class ScaleSimulation(Simulation):
             "resident_mb": planning.resident_mb(),
             "longest": self.stopwatch.longest,
         }
-        if name == "begin":
-            # Pauses of the start are told apart from those of the work.
-            self.stopwatch.longest = (0.0, "", 0.0)
+        # Pauses of the start, of the work and of lists are told apart.
+        self.stopwatch.longest = (0.0, "", 0.0)
 
 
 def _toggle(pod):
@@ -502,7 +506,7 @@ def _name_of(handle):
     callback = handle._callback
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):
-        return task.get_coro().__qualname__
+        callback = task.get_coro()
     return getattr(callback, "__qualname__", type(callback).__qualname__)
 
 
@@ -531,7 +535,8 @@ def run(seed, size, *, planted=False):
 
 def figures_of(simulation, size, seconds):
     """Return all figures of a simulation, as JSON has them."""
-    start, begin, end = (simulation.marks[name] for name in ("start", "begin", "end"))
+    names = ("start", "begin", "end", "relisted")
+    start, begin, end, relisted = (simulation.marks[name] for name in names)
     releases = simulation.users.releases
     requests = end["requests"] - begin["requests"]
     by_request = Counter()
@@ -561,6 +566,9 @@ def figures_of(simulation, size, seconds):
         ),
         "start_longest_pause_ms": _pause(begin["longest"]),
         "longest_pause_ms": _pause(end["longest"]),
+        "relist_cpu_seconds": round(relisted["product"] - end["product"], 2),
+        "relist_longest_pause_ms": _pause(relisted["longest"]),
+        "resident_growth_mb": round(end["resident_mb"] - begin["resident_mb"]),
         "longest_pauses_ms": {
             name: round(1e3 * most, 1) for name, most in stopwatch.longest_by_name.most_common(12)
         },

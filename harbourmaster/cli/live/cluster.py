@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from harbourmaster.api.resources import EVENTS
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.kube.client import PAGE_SIZE, Client
+from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import (
@@ -45,7 +45,8 @@ UNUSABLE: Final = 2
 """Exit codes: nothing is left; something is; there was no cluster to work on."""
 REQUEST_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
-_SMALL_PAGE: Final = 32
+_PAGE, _METADATA_PAGE, _SMALL_PAGE = 2500, 10_000, 32
+"""Objects of a page: few requests in a large cluster, and pages fit that are of the usual size."""
 SKIPPED: Final = " is skipped, because it cannot be read: "
 """Follows the name of an object in the line that says why it was left out of a list."""
 
@@ -143,7 +144,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
     def skip(named: Named, error: Exception) -> None:
         skipped.append(f"{resource.kind} {named.key}{SKIPPED}{error}: correct or delete it")
 
-    limit = PAGE_SIZE
+    limit = _METADATA_PAGE if metadata_only else _PAGE
     for attempt in range(_RESTARTS + 1):
         objects: list[Decoded] = []
         skipped.clear()
@@ -170,7 +171,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
             # So many objects of the largest size that etcd takes fit.
             if limit == _SMALL_PAGE:
                 raise
-            limit = _SMALL_PAGE
+            limit = max(limit // 8, _SMALL_PAGE)
         except GoneError:
             # The pages had become too old; after a few times the list is too long for the server.
             if attempt == _RESTARTS:

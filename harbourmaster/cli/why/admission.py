@@ -100,7 +100,7 @@ async def _inputs_of(
         _policies(live, POLICIES, namespace),
         _namespace(live, namespace),
         _settings(live),
-        live.once(("classes",), partial(_classes, live)),
+        live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), []),
     )
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
@@ -144,10 +144,6 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
     except ApiError as error:
         assumed = "assuming that its only label is its name, and that it has no gates"
         return Namespace({NAME_LABEL: name}), f"{read_error(error, f'namespace {name}')}; {assumed}"
-
-
-async def _classes(live: Installation) -> list[tuple[str, dict[str, str]]]:
-    return await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), [])
 
 
 async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:

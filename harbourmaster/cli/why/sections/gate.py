@@ -30,6 +30,7 @@ from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import BLOCKED, GateWaitRules
 from harbourmaster.lifecycle.gate_waits import REASONS
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
+from harbourmaster.lifecycle.wait_cycles import waits_for_pods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,8 @@ async def section(context: WhyContext) -> Section | None:
         # Without permission to list pods, no cycle of waits is found.
         pick = partial(waiting_pod, scheduler)
         read = partial(live.list_all, PODS, pick, pod.namespace, field_selector=PENDING_PODS)
-        others = [] if pod.has_waited else await live.attempt(read(), [])
+        may_turn = waits_for_pods(pod) and not pod.has_waited
+        others = filter(waits_for_pods, await live.attempt(read(), []) if may_turn else ())
         waits = await live_waits(live, pod.namespace, [pod, *others], context.files)
         facts = waits.of(pod, facts)
     rules = GateWaitRules() if unknown or is_made else lifecycle.wait_rules

@@ -20,6 +20,7 @@ from harbourmaster.cli.why.policy_lines import Background, PolicyLines
 from harbourmaster.cli.why.sections.policies import kubectl_object
 from harbourmaster.gates.owners import supported_owner, workload_above
 from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.placement.gated_pods import pod_selector
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.explain import CHANGES
 from harbourmaster.webhook.policy_objects import decode_policy
@@ -65,7 +66,9 @@ async def _verdict(context: WhyContext, lines: list[Line]) -> tuple[str, State, 
         remedy = finding.remedy or f"correct it: {edit}"
         return "unmatched", "unknown" if lines else "note", finding.text, remedy
     policy = compile_policy(replace(decode_policy(subject.raw), kind=subject.kind))
-    pods = _by_workload(policy, spaces, await live.metadata(PODS, place))
+    given = decode_anything(subject.raw)["spec"].get("podSelector")
+    asked = pod_selector({"spec": {"selector": given}})
+    pods = _by_workload(policy, spaces, await live.metadata(PODS, place, label_selector=asked))
     if not pods:
         text = "selects nothing now: no pod in its namespaces has the labels of its podSelector"
         step = f"kubectl get pods -A --show-labels; {edit}"

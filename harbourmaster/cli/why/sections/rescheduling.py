@@ -84,7 +84,9 @@ async def section(context: WhyContext) -> Section | None:
         # The API server says what is wrong with it.
         return None
     pod = given.pod if isinstance(given, PendingPod) else given
-    is_pending = isinstance(given, PendingPod) and pod.deletion is None
+    # Nodes are reserved for no pod behind a gate.
+    is_gated = isinstance(given, PendingPod) and given.is_gated and not pod.is_critical
+    is_pending = isinstance(given, PendingPod) and pod.deletion is None and not is_gated
     (kept, unread), events = await asyncio.gather(
         _read_reservations(live, pod, is_pending=is_pending),
         events_of(live, pod.namespace, pod.uid, of="rescheduler"),
