@@ -268,9 +268,7 @@ class LargeUsers(Users):
         deployment = manifests.owner("Deployment", name, replicas=PODS_PER_RELEASE)
         self._annotate_version(deployment, name)
         deployment["metadata"] |= {"namespace": namespace, "annotations": {REVISION: "1"}}
-        counts = dict.fromkeys(
-            ("replicas", "readyReplicas", "availableReplicas"), PODS_PER_RELEASE
-        )
+        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), PODS_PER_RELEASE)
         counts["observedGeneration"] = 1
         deployment = self._add(kinds.DEPLOYMENTS, {**deployment, "status": counts})
         spec = deployment["spec"]
@@ -419,9 +417,7 @@ class ScaleSimulation(Simulation):
             (len(self.users._others) * POD_CHANGES, self.users.change_other_pod),
             (size.nodes * NODE_CHANGES, self.users.change_node),
         )
-        acting = [
-            self._repeat(rate, act, end, self.dice(act.__name__)) for rate, act in per_second
-        ]
+        acting = [self._repeat(rate, act, end, self.dice(act.__name__)) for rate, act in per_second]
         await asyncio.gather(self._look(end), *acting)
         self._mark("end")
         # Like an API server that restarts, after which each cache is listed again.
@@ -454,7 +450,9 @@ class ScaleSimulation(Simulation):
             self._versions_by_time.append((loop.time(), self.server.objects.version))
             if len(self._versions_by_time) % 300 == 0:
                 gc.collect()
-                old = [pair for pair in self._versions_by_time if pair[0] < loop.time() - KEPT_SECONDS]
+                old = [
+                    pair for pair in self._versions_by_time if pair[0] < loop.time() - KEPT_SECONDS
+                ]
                 if old:
                     self.server.forget(old[-1][1])
                 self._report()
@@ -599,4 +597,8 @@ def _quantiles(values):
     if len(values) < 2:
         return {}
     parts = statistics.quantiles(values, n=100)
-    return {"median": round(parts[49], 2), "p99": round(parts[98], 2), "longest": round(max(values), 2)}
+    return {
+        "median": round(parts[49], 2),
+        "p99": round(parts[98], 2),
+        "longest": round(max(values), 2),
+    }

@@ -170,12 +170,7 @@ class ClusterReader:
             lines: list[str] = []
             async with self._width:
                 objects = await collect(
-                    self.client,
-                    resource,
-                    pick,
-                    namespace=namespace,
-                    unread=lines.append,
-                    **options,
+                    self.client, resource, pick, namespace=namespace, unread=lines.append, **options
                 )
             return objects, lines
 

@@ -16,11 +16,12 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, RUNTIME_CLASSES
 from harbourmaster.cli.installed import WEBHOOK
+from harbourmaster.cli.live.cluster import greeting
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.offline import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.kube.server_version import server_version
+from harbourmaster.kube.server_version import parse_version
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.explain import ExplainedPolicy, Explanation, explain
 from harbourmaster.policies.index import policy_set
@@ -30,13 +31,7 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
-from harbourmaster.webhook.review import (
-    KIND,
-    GroupVersionKind,
-    Request,
-    RequestHead,
-    decode_review,
-)
+from harbourmaster.webhook.review import KIND, GroupVersionKind, Request, RequestHead, decode_review
 from harbourmaster.webhook.reviewed_object import read_object, view_of
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings, gating_of
 from harbourmaster.webhook.snapshot import (
@@ -95,12 +90,14 @@ async def inputs_of(
 async def _inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject]
 ) -> AdmissionInputs:
+    # The class of a pod is that of the template of its owner.
+    is_classed = not owners or any(b"runtimeClassName" in owner.raw for owner in owners)
     everywhere, local, (known, problem), (settings, doubt), classes = await asyncio.gather(
         _policies(live, CLUSTER_POLICIES, None),
         _policies(live, POLICIES, namespace),
         _namespace(live, namespace),
         _settings(live),
-        live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), []),
+        _classes(live) if is_classed else asyncio.sleep(0, []),
     )
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
@@ -146,13 +143,17 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
         return Namespace({NAME_LABEL: name}), f"{read_error(error, f'namespace {name}')}; {assumed}"
 
 
+async def _classes(live: Installation) -> list[tuple[str, dict[str, str]]]:
+    return await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), [])
+
+
 async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:
     settings: AdmissionSettings
     settings, doubt = await live.assumed_settings(WEBHOOK, WebhookSettings)
     if settings.gating == "auto":
         try:
-            gating = gating_of(await server_version(live.client))
-        except ApiError:
+            gating = gating_of(parse_version(greeting.get()))
+        except ValueError:
             return settings, doubt
         settings = msgspec.structs.replace(settings, gating=gating)
     return settings, doubt
