@@ -17,7 +17,7 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench docs fuzz lock clean
+.PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench bench-scale docs fuzz lock clean
 .PHONY: webhook playground sdist sbom chart release engine base-image image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened deploy-shadow undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
@@ -95,6 +95,11 @@ format: .venv/installed ## format the code
 
 bench: .venv/installed ## run the benchmarks (PART=NAME...) and compare them with the record; RECORD=1 replaces it
 	@PYTHONHASHSEED=0 $(BIN)/python tests/bench/run.py $(PART) $(if $(RECORD),--record)
+
+SHARE ?= 1
+HOURS ?= 1
+bench-scale: .venv/installed ## simulate an hour of 200 releases a minute in 150,000 pods; SHARE=0.1 is smaller
+	@$(BIN)/python tests/bench/scale.py --share=$(SHARE) --hours=$(HOURS)
 
 docs: .venv/installed ## build the manual into build/docs; a warning is an error
 	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from harbourmaster.api import resources
 
 WITHOUT_STATUS = {
@@ -28,10 +30,8 @@ class RuleError(Exception):
 
 
 def copy_json(value):
-    """A copy of JSON, in a fifth of the time that ``copy.deepcopy`` takes."""
-    if isinstance(value, dict):
-        return {name: copy_json(item) for name, item in value.items()}
-    return [copy_json(item) for item in value] if isinstance(value, list) else value
+    """A copy of JSON, in a fraction of the time that ``copy.deepcopy`` takes."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def created_object(resource, obj):

@@ -123,7 +123,8 @@ class ApiServer:
 
     def _notify_watches(self, change):
         for watch in self._watches:
-            watch.tell(change)
+            if watch.resource is change.resource or watch.resource == change.resource:
+                watch.tell(change)
 
     def answer(self, seen):
         """The answer to a request (``fake_api.Seen``): an Answer, or a Watch that has begun."""
@@ -253,10 +254,9 @@ class Watch:
         self.queue = asyncio.Queue()
 
     def tell(self, change):
-        if change.resource == self.resource:
-            event = change.event(self.query, self.namespace)
-            if event is not None:
-                self.send(*event)
+        event = change.event(self.query, self.namespace)
+        if event is not None:
+            self.send(*event)
 
     def send(self, kind, obj):
         obj = self.shape(obj) if kind not in {"BOOKMARK", "ERROR"} else obj
@@ -288,5 +288,5 @@ class Watch:
             self.queue.put_nowait(CLOSE)
         else:
             for change in objects.history:
-                if change.version > int(version):
+                if change.version > int(version) and change.resource == self.resource:
                     self.tell(change)

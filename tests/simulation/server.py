@@ -8,6 +8,7 @@ from collections import defaultdict
 
 from harbourmaster.api import resources as kinds
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from helpers.api_rules import copy_json
 from helpers.api_server import ApiServer
 from helpers.fake_store import StatusError
 
@@ -86,7 +87,7 @@ class SimulatedServer(ApiServer):
         current = self.find_object(resource, key)
         if current is None or current["metadata"]["uid"] != metadata["uid"]:
             return None
-        copied = json.loads(json.dumps(current))
+        copied = copy_json(current)
         change(copied)
         return self.objects.replace(resource, *key, copied, subresource=subresource)
 
