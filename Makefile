@@ -96,10 +96,8 @@ format: .venv/installed ## format the code
 bench: .venv/installed ## run the benchmarks (PART=NAME...) and compare them with the record; RECORD=1 replaces it
 	@PYTHONHASHSEED=0 $(BIN)/python tests/bench/run.py $(PART) $(if $(RECORD),--record)
 
-SHARE ?= 1
-HOURS ?= 1
 bench-scale: .venv/installed ## simulate an hour of 200 releases a minute in 150,000 pods; SHARE=0.1 is smaller
-	@$(BIN)/python tests/bench/scale.py --share=$(SHARE) --hours=$(HOURS)
+	@$(BIN)/python tests/bench/scale.py --share=$(or $(SHARE),1) --hours=$(or $(HOURS),1)
 
 docs: .venv/installed ## build the manual into build/docs; a warning is an error
 	@$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs

@@ -91,13 +91,13 @@ async def _inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject]
 ) -> AdmissionInputs:
     # The class of a pod is that of the template of its owner.
-    is_classed = not owners or any(b"runtimeClassName" in owner.raw for owner in owners)
-    everywhere, local, (known, problem), (settings, doubt), classes = await asyncio.gather(
+    is_set = not owners or any(b"runtimeClassName" in owner.raw for owner in owners)
+    classes = await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), []) if is_set else []
+    everywhere, local, (known, problem), (settings, doubt) = await asyncio.gather(
         _policies(live, CLUSTER_POLICIES, None),
         _policies(live, POLICIES, namespace),
         _namespace(live, namespace),
         _settings(live),
-        _classes(live) if is_classed else asyncio.sleep(0, []),
     )
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
@@ -141,10 +141,6 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
     except ApiError as error:
         assumed = "assuming that its only label is its name, and that it has no gates"
         return Namespace({NAME_LABEL: name}), f"{read_error(error, f'namespace {name}')}; {assumed}"
-
-
-async def _classes(live: Installation) -> list[tuple[str, dict[str, str]]]:
-    return await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), [])
 
 
 async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:

@@ -1,4 +1,4 @@
-"""What ``harbourmaster why`` reads does not grow with the cluster."""
+"""The requests of ``harbourmaster why`` do not grow with the cluster."""
 
 from __future__ import annotations
 
