@@ -71,7 +71,8 @@ async def test_nothing_is_deleted_without_confirmation(api, tmp_path, capsys):
     assert [seen.method for seen in api.requests] == ["GET"]
 
 
-async def test_a_list_that_expired_is_restarted_without_repeats(api, client):
+async def test_a_list_that_expired_is_restarted_without_repeats(api, client, monkeypatch):
+    monkeypatch.setattr("harbourmaster.cli.live.cluster._METADATA_PAGE", 500)
     put(api, *(f"pod-{number:04}" for number in range(1100)))
     listed = client.list
     compacted = []
