@@ -10,8 +10,8 @@ import asyncio
 import os
 
 import pytest
-from bench.draining import compare, fail_over
 
+from bench.draining import compare, fail_over
 from helpers.load.gates import (
     BOUND_BY,
     measure_apps,

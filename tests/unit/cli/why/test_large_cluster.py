@@ -33,7 +33,9 @@ async def test_requests_are_few_however_large_the_cluster_is(name, tmp_path):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 async def test_pods_and_events_are_selected_by_the_api_server(name, tmp_path):
-    for seen in await requests_about(name, SMALL, tmp_path):
+    requests = await requests_about(name, SMALL, tmp_path)
+    assert requests
+    for seen in requests:
         if seen.verb == "list" and seen.path.endswith(("/pods", "/events")):
             assert seen.query.keys() & {"labelSelector", "fieldSelector"}, seen
         if seen.verb == "list" and seen.path.endswith("/nodes"):
