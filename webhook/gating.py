@@ -234,7 +234,7 @@ def _gate(
 def find_keys(of: Raw | ReviewedMeta | None) -> tuple[bool, bool]:
     """Whether annotations may name objects to wait for, and may record how a pod waits."""
     data = bytes(of.annotations if isinstance(of, ReviewedMeta) else of or b"")
-    if not data or _OURS not in data:
+    if _OURS not in data:
         return False, False
     return _WAIT_FOR in data, any(key in data for key in _STATE_KEYS)
 

@@ -24,6 +24,8 @@ _SHOWN: Final = 8
 _NAME: Final = ""
 """The key, which no label has, by which pods are found by their name."""
 _OWNERS: Final = frozenset(("job", "deployment", "statefulset", "daemonset"))
+_DEPENDENT: Final = _OWNERS | {"pod", "service"}
+"""Kinds of objects whose conditions depend on pods."""
 
 
 def wait_cycles(
@@ -65,7 +67,7 @@ def wait_cycles(
 def waits_for_pods(pod: Pod) -> bool:
     """Whether a pod waits for anything that depends on pods, as all of a cycle do."""
     items = pod.wait_conditions.items if pod.wait_conditions is not None else ()
-    return any(item.label or item.kind in {*_OWNERS, "pod", "service"} for item in items)
+    return any(item.label or item.kind in _DEPENDENT for item in items)
 
 
 def workload_of_pod(pod: Pod) -> tuple[str, str]:

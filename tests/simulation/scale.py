@@ -483,7 +483,8 @@ class ScaleSimulation(Simulation):
 
 
 def _toggle(pod):
-    ready = next(each for each in pod["status"]["conditions"] if each["type"] == "Ready")
+    conditions = pod["status"]["conditions"]
+    ready = next(condition for condition in conditions if condition["type"] == "Ready")
     ready["status"] = "False" if ready["status"] == "True" else "True"
 
 

@@ -170,7 +170,12 @@ class ClusterReader:
             lines: list[str] = []
             async with self._width:
                 objects = await collect(
-                    self.client, resource, pick, namespace=namespace, unread=lines.append, **options
+                    self.client,
+                    resource,
+                    pick,
+                    namespace=namespace,
+                    unread=lines.append,
+                    **options,
                 )
             return objects, lines
 

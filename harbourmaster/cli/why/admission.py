@@ -31,7 +31,13 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
-from harbourmaster.webhook.review import KIND, GroupVersionKind, Request, RequestHead, decode_review
+from harbourmaster.webhook.review import (
+    KIND,
+    GroupVersionKind,
+    Request,
+    RequestHead,
+    decode_review,
+)
 from harbourmaster.webhook.reviewed_object import read_object, view_of
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings, gating_of
 from harbourmaster.webhook.snapshot import (
@@ -90,14 +96,12 @@ async def inputs_of(
 async def _inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject]
 ) -> AdmissionInputs:
-    # The class of a pod is that of the template of its owner.
-    is_set = not owners or any(b"runtimeClassName" in owner.raw for owner in owners)
-    classes = await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), []) if is_set else []
-    everywhere, local, (known, problem), (settings, doubt) = await asyncio.gather(
+    everywhere, local, (known, problem), (settings, doubt), classes = await asyncio.gather(
         _policies(live, CLUSTER_POLICIES, None),
         _policies(live, POLICIES, namespace),
         _namespace(live, namespace),
         _settings(live),
+        _classes(live, owners),
     )
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
@@ -141,6 +145,15 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
     except ApiError as error:
         assumed = "assuming that its only label is its name, and that it has no gates"
         return Namespace({NAME_LABEL: name}), f"{read_error(error, f'namespace {name}')}; {assumed}"
+
+
+async def _classes(
+    live: Installation, owners: Sequence[Subject]
+) -> list[tuple[str, dict[str, str]]]:
+    # The class of a pod is that of the template of its owner.
+    if owners and not any(b"runtimeClassName" in owner.raw for owner in owners):
+        return []
+    return await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), [])
 
 
 async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:

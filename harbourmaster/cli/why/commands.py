@@ -131,7 +131,9 @@ def add_why(why: argparse.ArgumentParser) -> None:
     _add_name(workload)
     _add_common(workload)
     review = subjects.add_parser(
-        "review", help="a recorded AdmissionReview, or cases for replay", argument_default=_UNSET
+        "review",
+        help="a recorded AdmissionReview, or cases for replay",
+        argument_default=_UNSET,
     )
     review.add_argument("file", metavar="FILE|-")
     _add_common(review)

@@ -15,7 +15,13 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import LineFailure, MalformedError, describe
 from harbourmaster.api.resources import NAMESPACES
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, context_namespace, run_with_client
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    complain,
+    context_namespace,
+    run_with_client,
+)
 from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
