@@ -21,6 +21,7 @@ FINISHED: Final = "Finished"
 FAILED: Final = "Failed"
 
 APP_COMPLETED: Final = "AppCompleted"
+APPLICATION_COMPLETED: Final = "ApplicationCompleted"
 WORKLOAD_COMPLETED: Final = "WorkloadCompleted"
 COMPLETED: Final = "Completed"
 DEPRECATED: Final = "Deprecated"
@@ -49,6 +50,22 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "PromotionTasksFailed": ("PromotionTasksErrored",),
     "AppCompletedFinished": ("Completed",),
     "AppCompletedFailed": ("AppCompletedErrored",),
+    "ApplicationPreDeployTasksStarted": ("ApplicationPreDeployTasksStarted",),
+    "ApplicationPreDeployTasksFinished": ("ApplicationPreDeployTasksSucceeded",),
+    "ApplicationPreDeployTasksFailed": ("ApplicationPreDeployTasksErrored",),
+    "ApplicationPreDeployEvaluationsStarted": ("ApplicationPreDeployEvaluationsStarted",),
+    "ApplicationPreDeployEvaluationsFinished": ("ApplicationPreDeployEvaluationsSucceeded",),
+    "ApplicationPreDeployEvaluationsFailed": ("ApplicationPreDeployEvaluationsErrored",),
+    "ApplicationDeployStarted": ("ApplicationDeployStarted",),
+    "ApplicationDeployFinished": ("ApplicationDeploySucceeded",),
+    "ApplicationPostDeployTasksStarted": ("ApplicationPostDeployTasksStarted",),
+    "ApplicationPostDeployTasksFinished": ("ApplicationPostDeployTasksSucceeded",),
+    "ApplicationPostDeployTasksFailed": ("ApplicationPostDeployTasksErrored",),
+    "ApplicationPostDeployEvaluationsStarted": ("ApplicationPostDeployEvaluationsStarted",),
+    "ApplicationPostDeployEvaluationsFinished": ("ApplicationPostDeployEvaluationsSucceeded",),
+    "ApplicationPostDeployEvaluationsFailed": ("ApplicationPostDeployEvaluationsErrored",),
+    "ApplicationCompletedFinished": ("Completed",),
+    "ApplicationCompletedFailed": ("ApplicationCompletedErrored",),
     "WorkloadPreDeployTasksStarted": ("WorkloadPreDeployTasksStarted",),
     "WorkloadPreDeployTasksFinished": ("WorkloadPreDeployTasksSucceeded",),
     "WorkloadPreDeployTasksFailed": ("WorkloadPreDeployTasksErrored",),
@@ -139,6 +156,14 @@ APP_PHASES: Final = {
     "PromotionTasks": "Promotion Tasks",
 }
 """Long names of an app's phases, in their order."""
+APPLICATION_PHASES: Final = {
+    "ApplicationPreDeployTasks": "Application Pre-Deployment Tasks",
+    "ApplicationPreDeployEvaluations": "Application Pre-Deployment Evaluations",
+    "ApplicationDeploy": "Application Deployment",
+    "ApplicationPostDeployTasks": "Application Post-Deployment Tasks",
+    "ApplicationPostDeployEvaluations": "Application Post-Deployment Evaluations",
+}
+"""Long names of the phases of an Application, which placement deploys, in their order."""
 WORKLOAD_PHASES: Final = {
     "WorkloadPreDeployTasks": "Workload Pre-Deployment Tasks",
     "WorkloadPreDeployEvaluations": "Workload Pre-Deployment Evaluations",
@@ -149,8 +174,10 @@ WORKLOAD_PHASES: Final = {
 """Long names of a workload's phases, in their order."""
 LONG_NAMES: Final = {
     **APP_PHASES,
+    **APPLICATION_PHASES,
     **WORKLOAD_PHASES,
     APP_COMPLETED: "App Completed",
+    APPLICATION_COMPLETED: "Application Completed",
     WORKLOAD_COMPLETED: "Workload Completed",
     DEPRECATED: "Deprecated",
     "ReconcileEvaluation": "Reconcile Evaluation",

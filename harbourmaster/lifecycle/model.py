@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from msgspec import Struct, field
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.resources import LIFECYCLE_GROUP
+from harbourmaster.api.resources import LIFECYCLE_GROUP, PLACEMENT_GROUP
 
 PENDING: Final = "Pending"
 PROGRESSING: Final = "Progressing"
@@ -20,6 +20,8 @@ FAILED: Final = "Failed"
 WARNING: Final = "Warning"
 DEPRECATED: Final = "Deprecated"
 UNKNOWN: Final = "Unknown"
+APPLICATION_PREFIX: Final = "application/"
+"""The beginning of ``appName`` where a version is that of an Application, not of a KeptnApp."""
 COMPLETED: Final = frozenset((SUCCEEDED, FAILED, DEPRECATED, WARNING))
 """Final states."""
 
@@ -166,6 +168,12 @@ class AppVersion(_Wire, frozen=True, kw_only=True):
     metadata: Metadata
     spec: AppVersionSpec
     status: AppVersionStatus = AppVersionStatus()
+
+    @property
+    def is_of_application(self) -> bool:
+        """Whether it runs the checks of an Application, which placement deploys."""
+        controller = self.metadata.controller
+        return controller is not None and controller.group == PLACEMENT_GROUP
 
 
 class AppCreationRequestSpec(_Wire, frozen=True, kw_only=True):

@@ -91,6 +91,13 @@ APP_PHASES: Final = (
     _evaluations("App", "Post", "post"),
     PROMOTION,
 )
+APPLICATION_PHASES: Final = (
+    _tasks("Application", "Pre", "pre"),
+    _evaluations("Application", "Pre", "pre"),
+    Phase("ApplicationDeploy", APP_DEPLOY.state),
+    _tasks("Application", "Post", "post"),
+    _evaluations("Application", "Post", "post"),
+)
 APP_CHECKS: Final = APP_PHASES[:2]
 """The phases of an app that its workloads wait for."""
 WORKLOAD_PHASES: Final = (
@@ -104,7 +111,9 @@ WORKLOAD_PHASES: Final = (
 
 def phases_of(version: Version) -> tuple[Phase, ...]:
     """Return all phases in order, including the promotion, which may be off."""
-    return APP_PHASES if isinstance(version, AppVersion) else WORKLOAD_PHASES
+    if isinstance(version, AppVersion):
+        return APPLICATION_PHASES if version.is_of_application else APP_PHASES
+    return WORKLOAD_PHASES
 
 
 def has_checks(version: Version) -> bool:

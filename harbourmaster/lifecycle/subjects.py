@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from harbourmaster.lifecycle.model import (
+    APPLICATION_PREFIX,
     App,
     AppCreationRequest,
     AppVersion,
@@ -118,9 +119,10 @@ def phase_of(child: Task | Evaluation) -> str:
     """Return the parent's phase in which a task or evaluation runs, or "" without a parent."""
     if isinstance(child, Task):
         context = child.spec.context
-        level, what = context.object_type or _level(context.workload_name), "Tasks"
+        level, what = context.object_type, "Tasks"
+        level = level or _level(context.app_name, context.workload_name)
     else:
-        level, what = _level(child.spec.workload), "Evaluations"
+        level, what = _level(child.spec.app_name, child.spec.workload), "Evaluations"
     check = child.spec.check_type.removesuffix("-eval")
     phases = {
         "pre": f"{level}PreDeploy{what}",
@@ -130,8 +132,9 @@ def phase_of(child: Task | Evaluation) -> str:
     return phases.get(check, "")
 
 
-def _level(workload: str) -> str:
-    return "Workload" if workload else "App"
+def _level(app: str, workload: str) -> str:
+    level = "Application" if app.startswith(APPLICATION_PREFIX) else "App"
+    return "Workload" if workload else level
 
 
 def _workload(app: str, name: str, version: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 APP: Final = "App"
+APPLICATION: Final = "Application"
 WORKLOAD: Final = "Workload"
 
 _GO_ESCAPES: Final = str.maketrans(
@@ -43,7 +44,7 @@ def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> 
             app_name=parent.spec.app_name,
             app_version=parent.spec.version,
             task_type=check_type,
-            object_type=APP,
+            object_type=APPLICATION if parent.is_of_application else APP,
             metadata=metadata,
         )
     return TaskContext(

@@ -29,6 +29,9 @@ NO_ANSWER: Final = "NoAnswer"
 NOT_CONFIRMED: Final = "NotConfirmed"
 """The reason of an application that a person has to confirm first."""
 
+CHECKED: Final = "Checked"
+PASSED: Final = "Passed"
+"""The reason of an application whose checks have passed, and the result of a generation."""
 AT_GATE: Final = "WaitingAtGate"
 """The reason of an application with a pod that waits at a scheduling gate."""
 
@@ -39,6 +42,7 @@ RUNNING: Final = "Running"
 
 Scope = Literal["Global", "Namespaced"]
 MigrationVolumes = Literal["Refuse", "Recreate"]
+CheckCause = Literal["Deploy", "Update", "Move"]
 
 
 class Part(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -95,6 +99,26 @@ class ApplicationConstraints(Part, frozen=True, kw_only=True):
     cluster: TargetConstraints | None = None
 
 
+class Checks(Part, frozen=True, kw_only=True):
+    """The definitions of tasks and evaluations to run, of the application's namespace."""
+
+    tasks: tuple[str, ...] = ()
+    evaluations: tuple[str, ...] = ()
+
+
+class ApplicationChecks(Part, frozen=True, kw_only=True):
+    """The checks before and after a deployment, the changes that need them, and what follows.
+
+    With ``forced_moves`` of Skip, a cluster that an application must leave is left without a check.
+    """
+
+    pre_deployment: Checks = Checks()
+    post_deployment: Checks = Checks()
+    when: tuple[CheckCause, ...] = ("Deploy", "Update", "Move")
+    forced_moves: Literal["Check", "Skip"] = "Skip"
+    on_failure: Literal["Keep", "Revert"] = "Keep"
+
+
 class ApplicationSpec(Part, frozen=True, kw_only=True):
     """The fields on which the placement depends; the deployer reads the manifests."""
 
@@ -104,6 +128,7 @@ class ApplicationSpec(Part, frozen=True, kw_only=True):
     """The facts of each manifest; the cache does not keep the manifests themselves."""
     migration_volumes: MigrationVolumes = "Refuse"
     """Whether it may move without the data in its volumes, which are created again, empty."""
+    checks: ApplicationChecks | None = None
 
     def __post_init__(self) -> None:
         """Reduce each manifest to its facts."""
@@ -183,10 +208,27 @@ class PlacedStatus(Part, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
+class CheckedGeneration(Part, frozen=True, kw_only=True):
+    """A generation for a cluster, and the name of the KeptnAppVersion that runs its checks.
+
+    ``cause`` says which changes of CheckCause it makes, separated by commas. ``result`` is empty
+    until the checks after the deployment have ended, and then PASSED or FAILED.
+    """
+
+    generation: int
+    name: str
+    uid: str = ""
+    cause: str = ""
+    check: str = ""
+    result: str = ""
+
+
 class ApplicationStatus(PlacedStatus, frozen=True, kw_only=True):
     """The status, written by the scheduler and the deployer.
 
-    ``recent_moves`` are the times of moves to a better cluster within the last hour.
+    ``recent_moves`` are the times of moves to a better cluster within the last hour. ``proposed``
+    is checked before it is deployed. ``checked`` are the generation that is deployed, and the last
+    one before it whose checks all passed.
     """
 
     scheduled_time: str = ""
@@ -194,6 +236,8 @@ class ApplicationStatus(PlacedStatus, frozen=True, kw_only=True):
     next_retry_time: str = ""
     next_reschedule_time: str = ""
     recent_moves: tuple[str, ...] = ()
+    proposed: CheckedGeneration | None = None
+    checked: tuple[CheckedGeneration, ...] = ()
     last_decision: DecisionRecord | None = None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
@@ -11,10 +13,12 @@ from harbourmaster.lifecycle.model import (
     DEPRECATED,
     FAILED,
     PENDING,
+    PROGRESSING,
     SUCCEEDED,
     AppVersion,
     is_generated,
 )
+from harbourmaster.lifecycle.reruns import is_rerun_wanted
 from harbourmaster.lifecycle.steps import Inputs
 from harbourmaster.lifecycle.workloads import names_of
 
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import WorkloadEntry
+
+DEPLOYED_KEY: Final = "placement.harbourmaster.dev/deployed"
+"""The annotation by which placement says that the Application is deployed and ready."""
 
 
 class AppVersionReconciler:
@@ -44,6 +51,11 @@ class AppVersionReconciler:
         version = self._versions.current(key)
         if version is None:
             return None
+        is_deployed = DEPLOYED_KEY in version.metadata.annotations
+        if version.is_of_application and not is_deployed and is_rerun_wanted(version):
+            # One that was reverted is deployed again before the checks after that are repeated.
+            status = replace(version.status, workload_overall_status=PENDING)
+            version = replace(version, status=status)
         return await self._versions.advance(version, Inputs(workloads=self._states(version)))
 
     def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
@@ -51,6 +63,9 @@ class AppVersionReconciler:
 
         One that wants no pods counts as deployed: its own checks run for its first pod.
         """
+        if version.is_of_application:
+            state = SUCCEEDED if DEPLOYED_KEY in version.metadata.annotations else PROGRESSING
+            return dict.fromkeys(version.spec.workloads, state)
         app, namespace = version.spec.app_name, version.metadata.namespace
         is_open, states = not version.status.is_finished, {}
         for entry in version.spec.workloads:

@@ -232,7 +232,7 @@ class Signals:
             is_unchecked = not (is_app or has_failed or has_checks(obj))
             self.emit(
                 obj,
-                events.APP_COMPLETED if is_app else events.WORKLOAD_COMPLETED,
+                _completed(obj),
                 events.FAILED if has_failed else events.FINISHED,
                 _NO_CHECKS if is_unchecked else "",
             )
@@ -294,6 +294,13 @@ class Signals:
         if app is None or isinstance(obj, model.App):
             return None
         return reference(resources.APPS, app.metadata)
+
+
+def _completed(version: model.Version) -> str:
+    if not isinstance(version, model.AppVersion):
+        return events.WORKLOAD_COMPLETED
+    is_placed = version.is_of_application
+    return events.APPLICATION_COMPLETED if is_placed else events.APP_COMPLETED
 
 
 def _one_line(text: str) -> str:

@@ -11,6 +11,7 @@ from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
+    APPLICATION_PHASES,
     FAILED,
     FINISHED,
     LONG_NAMES,
@@ -185,7 +186,9 @@ class SpanMaker:
 
 def _phases(obj: Version) -> Mapping[str, str]:
     """Return the phases of this kind: a workload also reports phases of its app."""
-    return APP_PHASES if isinstance(obj, AppVersion) else WORKLOAD_PHASES
+    if isinstance(obj, AppVersion):
+        return APPLICATION_PHASES if obj.is_of_application else APP_PHASES
+    return WORKLOAD_PHASES
 
 
 def _scope(obj: Finishable) -> str:
