@@ -195,6 +195,24 @@ class CheckedEnv(PlacementEnv):
                 return
         self.faults_seen.append("it comes to no rest")
 
+    async def run_until(self, condition, name="app"):
+        """Let the controllers take turns until something is so."""
+        while not condition():
+            before = len(self.writes)
+            await self.live(name)
+            if condition():
+                return
+            moved = [len(self.writes) != before, self.check(), await self.deploy(name)]
+            assert any(moved) or condition(), "it comes to rest"
+
+    def not_ready(self, name="app"):
+        """Have the deployer see that an Application is not ready any more."""
+        stored = self.fetch(name)
+        conditions = [{**entry, "status": "False"} if entry["type"] == "Ready" else entry
+                      for entry in stored["status"]["conditions"]]  # fmt: skip
+        status = {**stored["status"], "conditions": conditions}
+        self._store(APPLICATIONS, name, {**stored, "status": status})
+
     async def live(self, name="app"):
         """Reconcile once; a process that dies is followed by another one."""
         try:

@@ -122,7 +122,10 @@ class ApplicationChecks:
             conditions = tuple(part for part in status.conditions if part.type != CHECKED)
             status = replace(status, proposed=None, checked=(), conditions=conditions)
             application = replace(application, status=status)
-        application = await self._follow_deployed(application, snapshot)
+        application, reverted = await self._follow_deployed(application, snapshot)
+        if reverted is not None:
+            # It is told before anything else is proposed.
+            return reverted, application.status
         subject, decision = await self._decide(application, snapshot)
         bound = self._settled(subject, decision, snapshot)
         if application.spec.checks is None:
@@ -290,18 +293,23 @@ class ApplicationChecks:
 
     # What follows a deployment
 
-    async def _follow_deployed(self, application: Application, snapshot: TimedPass) -> Application:
-        """Take the deployed generation through the checks after its deployment. Raises ApiError."""
+    async def _follow_deployed(
+        self, application: Application, snapshot: TimedPass
+    ) -> tuple[Application, Decision | None]:
+        """Take the deployed generation through the checks after its deployment.
+
+        Returns the decision of a revert as well. Raises ApiError.
+        """
         status, now = application.status, snapshot.seen.now
         last = status.checked[0] if status.checked else None
         version = self._version(application, last.check) if last is not None else None
         if last is None or version is None or last.result == PASSED:
-            return application
-        if DEPLOYED_KEY not in version.metadata.annotations:
+            return application, None
+        progress, checks = self._progress(version, snapshot), application.spec.checks
+        if DEPLOYED_KEY not in version.metadata.annotations and not progress.has_failed:
             if checking.is_ready_there(status, last):
                 await self._mark(version, "true")
-            return application
-        progress, checks = self._progress(version, snapshot), application.spec.checks
+            return application, None
         if progress.has_ended:
             status = checking.record_end(status, now, has_passed=True, text="")
         elif progress.has_failed and last.result != FAILED:
@@ -311,11 +319,11 @@ class ApplicationChecks:
                 await self._mark(version, None)
                 return reverted
             status = checking.record_end(status, now, has_passed=False, text=progress.text)
-        return replace(application, status=status)
+        return replace(application, status=status), None
 
     async def _revert(
         self, application: Application, snapshot: TimedPass, progress: CheckProgress
-    ) -> Application | None:
+    ) -> tuple[Application, Decision] | None:
         """Return the Application after a revert; None if no earlier generation is kept."""
         status, seen = application.status, snapshot.seen
         former = status.checked[1] if len(status.checked) > 1 else None
@@ -331,7 +339,8 @@ class ApplicationChecks:
         if decision.target is None or decision.target.uid != former.uid:
             decision = decision.with_current("Stayed", "its checks failed after the deployment")
         bound = self._settled(earlier, decision, snapshot)
-        return replace(application, status=checking.revert(status, bound, seen.now, progress.text))
+        status = checking.revert(status, bound, seen.now, progress.text)
+        return replace(application, status=status), decision
 
     async def _mark(self, version: AppVersion, annotation: str | None) -> None:
         metadata = version.metadata
