@@ -93,15 +93,15 @@ class ApplicationChecks:
         self._context = context
         self._stores = {kind: caches[name].store for kind, name in SHARED.items() if name in caches}
         self._places = places
-        self._specs: dict[str, tuple[int, ApplicationSpec]] = {}
-        """The spec of the deployed generation, by the UID of an Application."""
-        self._kept: dict[str, frozenset[int]] = {}
-        """The generations whose revisions are kept, by the UID of an Application."""
+        self._specs: dict[str, tuple[str, int, ApplicationSpec]] = {}
+        """The UID of each Application, with its deployed generation and the spec of that."""
+        self._kept: dict[str, tuple[str, frozenset[int]]] = {}
+        """The UID of each Application, with the generations whose revisions are kept."""
 
-    def forget(self, uid: str) -> None:
+    def forget(self, key: str) -> None:
         """Drop what is known of a deleted Application."""
-        self._specs.pop(uid, None)
-        self._kept.pop(uid, None)
+        self._specs.pop(key, None)
+        self._kept.pop(key, None)
 
     async def settle(
         self, application: Application, snapshot: TimedPass
@@ -173,13 +173,13 @@ class ApplicationChecks:
         metadata, checks = application.metadata, application.spec.checks
         if generation in {0, metadata.generation} or checks is None:
             return None
-        known = self._specs.get(metadata.uid)
-        if known is None or known[0] != generation:
+        known = self._specs.get(metadata.key)
+        if known is None or known[:2] != (metadata.uid, generation):
             text = await load_spec(self._context.client, metadata, generation)
             if text is None:
                 return None
-            known = self._specs[metadata.uid] = (generation, _decode_spec(text))
-        spec = replace(known[1], checks=checks)
+            known = self._specs[metadata.key] = (metadata.uid, generation, _decode_spec(text))
+        spec = replace(known[2], checks=checks)
         return replace(application, metadata=replace(metadata, generation=generation), spec=spec)
 
     # The checks before a deployment
@@ -379,10 +379,10 @@ class ApplicationChecks:
                     uid=version.metadata.uid,
                     missing_ok=True,
                 )
-        kept = frozenset(known.generation for known in records)
-        if self._kept.get(metadata.uid) != kept:
-            await delete_revisions(client, metadata, kept)
-            self._kept[metadata.uid] = kept
+        kept = (metadata.uid, frozenset(known.generation for known in records))
+        if self._kept.get(metadata.key) != kept:
+            await delete_revisions(client, metadata, kept[1])
+            self._kept[metadata.key] = kept
 
     def _versions(self, application: Application) -> Iterator[AppVersion]:
         store = self._stores.get(APP_VERSIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harbourmaster.api.resources import APPLICATIONS, CONTROLLER_REVISIONS
 from helpers.placement_checks import CHECKS, CheckedEnv
 from helpers.placement_environment import weights
 
@@ -105,3 +106,23 @@ async def test_one_that_is_not_ready_any_more_is_reverted_after_a_death():
     env.not_ready()
     await env.live()
     assert env.status()["scheduledGeneration"] == 1
+
+
+async def test_nothing_is_remembered_of_a_deleted_application_or_an_earlier_term():
+    env = two_clusters()
+    await env.run()
+    env.verdicts[2, "one", "pre"] = False
+    change(env)
+    await env.run()
+    # Another leader kept one that no status names.
+    kept = env.objects[CONTROLLER_REVISIONS, "application-uid-app-1"]
+    other = {**kept, "metadata": {**kept["metadata"], "name": "other"}, "revision": 7}
+    await env.create(CONTROLLER_REVISIONS, other)
+    env.begin()
+    await env.run()
+    assert env.revisions() == [1]
+    checks = env.schedulers[APPLICATIONS]._checks
+    assert checks._specs and checks._kept
+    env.remove(APPLICATIONS, "app")
+    await env.reconcile()
+    assert not (checks._specs or checks._kept)
