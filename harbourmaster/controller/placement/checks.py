@@ -24,6 +24,7 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
     TASKS,
 )
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.revisions import (
     MOST_BYTES,
     compress_spec,
@@ -93,6 +94,7 @@ class ApplicationChecks:
         self._context = context
         self._stores = {kind: caches[name].store for kind, name in SHARED.items() if name in caches}
         self._places = places
+        self._own_writes = OwnWrites()
         self._specs: dict[str, tuple[str, int, ApplicationSpec]] = {}
         """The UID of each Application, with its deployed generation and the spec of that."""
         self._kept: dict[str, tuple[str, frozenset[int]]] = {}
@@ -307,7 +309,8 @@ class ApplicationChecks:
             return application, None
         progress, checks = self._progress(version, snapshot), application.spec.checks
         if DEPLOYED_KEY not in version.metadata.annotations and not progress.has_failed:
-            if checking.is_ready_there(status, last):
+            is_ready = checking.is_ready_there(status, last)
+            if is_ready and not self._own_writes.hide(version.metadata):
                 await self._mark(version, "true")
             return application, None
         if progress.has_ended:
@@ -347,6 +350,7 @@ class ApplicationChecks:
         value = {"metadata": {"uid": metadata.uid, "annotations": {DEPLOYED_KEY: annotation}}}
         patch = MergePatch(value)
         await self._context.client.patch(APP_VERSIONS, metadata.name, patch, metadata.namespace)
+        self._own_writes.note(metadata)
 
     # What is kept
 
@@ -372,6 +376,7 @@ class ApplicationChecks:
         names = {known.check for known in records}
         for version in self._versions(application):
             if version.metadata.name not in names:
+                self._own_writes.forget(version.metadata.key)
                 await client.delete(
                     APP_VERSIONS,
                     version.metadata.name,
