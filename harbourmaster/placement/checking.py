@@ -125,19 +125,27 @@ def bind(
     last, others = next(iter(before.checked), None), before.checked
     if last is not None and not wanted.check and last.generation == wanted.generation:
         # It moves only, so its last checks count on.
-        moved = replace(last, name=wanted.name, uid=wanted.uid)
-        return replace(bound, checked=(moved, *others[1:]))
-    if last is not None and is_same(last, wanted):
-        wanted, others = replace(wanted, result=last.result), others[1:]
-    elif not wanted.check:
-        wanted = replace(wanted, result=PASSED)
-    passed = [record for record in others if record.result == PASSED]
-    status = replace(bound, checked=(wanted, *passed[:1]))
+        checked = (replace(last, name=wanted.name, uid=wanted.uid), *others[1:])
+    else:
+        if last is not None and is_same(last, wanted):
+            wanted, others = replace(wanted, result=last.result), others[1:]
+        elif not wanted.check:
+            wanted = replace(wanted, result=PASSED)
+        # If it returns to that cluster, it is checked there again.
+        passed = [replace(record, check="") for record in others if record.result == PASSED]
+        checked = (wanted, *passed[:1])
+    status = replace(bound, checked=checked)
     if before.proposed is not None and wanted.generation < before.proposed.generation:
         return status
-    reason = _RESULTS[wanted.result] if wanted.check else NOT_REQUIRED
-    text = f"generation {wanted.generation} is deployed to '{wanted.name}'"
-    return with_result(replace(status, proposed=None), now, wanted.generation, reason, text)
+    return conclude(status, now)
+
+
+def conclude(status: ApplicationStatus, now: datetime) -> ApplicationStatus:
+    """Return the status with nothing proposed, which says what is deployed."""
+    last = status.checked[0]
+    reason = _RESULTS[last.result] if last.check else NOT_REQUIRED
+    text = f"generation {last.generation} is deployed to '{last.name}'"
+    return with_result(replace(status, proposed=None), now, last.generation, reason, text)
 
 
 def is_ready_there(status: ApplicationStatus, record: CheckedGeneration) -> bool:

@@ -45,12 +45,13 @@ from harbourmaster.placement import checking
 from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import settle
 from harbourmaster.placement.confirmation import decide_confirmed
-from harbourmaster.placement.decision import record
+from harbourmaster.placement.decision import best, record
 from harbourmaster.placement.model import CHECKED, FAILED, PASSED, ApplicationSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.scheduler import SchedulingContext
     from harbourmaster.controller.placement.snapshots import TimedPass
@@ -145,11 +146,28 @@ class ApplicationChecks:
                 return decision.with_current("Waiting", reason), status
         before = (subject.status.scheduled_to, subject.status.scheduled_generation)
         if (bound.scheduled_to, bound.scheduled_generation) == before or not wanted.uid:
+            if self._is_outdated(application, decision, snapshot):
+                bound = checking.conclude(bound, now)
             return decision, bound
-        if not await self._save(subject):
-            # The watch brings the next generation.
-            return decision.with_current("Waiting", ""), application.status
+        reason, text = await self._save(subject)
+        if reason != PASSED:
+            status = application.status
+            # Of another generation, the watch tells.
+            if text:
+                status = checking.propose(status, wanted, now, reason, text)
+            return decision.with_current("Waiting", reason), status
         return decision, checking.bind(application.status, bound, wanted, now)
+
+    def _is_outdated(
+        self, application: Application, decision: Decision, snapshot: TimedPass
+    ) -> bool:
+        """Whether it stays where it is, although a check for another cluster has passed."""
+        status, proposed = application.status, application.status.proposed
+        if proposed is None or not status.checked or proposed.generation != decision.generation:
+            return False
+        version = self._version(application, proposed.check)
+        may_deploy = version is None or self._progress(version, snapshot).may_deploy
+        return may_deploy and decision.target is None and decision.current in best(decision.scores)
 
     def _settled(
         self, application: Application, decision: Decision, snapshot: TimedPass
@@ -166,9 +184,22 @@ class ApplicationChecks:
         deployed = await self._in_generation(application, application.status.scheduled_generation)
         if deployed is not None:
             decision = decide_on(deployed, move_limits=snapshot.move_limits)
-            if decision.target is not None and not decision.is_elective:
+            is_forced = decision.target is not None and not decision.is_elective
+            if is_forced and not self._gives_way(deployed, decision, application.metadata):
                 return deployed, decision
         return application, decide_on(application, move_limits=snapshot.move_limits)
+
+    def _gives_way(
+        self, deployed: Application, decision: Decision, newest: Metadata
+    ) -> bool:
+        """Whether the check of its move has failed, so that the newest generation is tried."""
+        proposed, target = deployed.status.proposed, decision.target
+        if proposed is None or target is None or proposed.uid != target.uid:
+            return False
+        version = self._version(deployed, proposed.check)
+        has_failed = version is not None and version.status.status == FAILED
+        is_checked = bool(checking.cause_of(deployed, decision))
+        return is_checked and (has_failed or proposed.generation == newest.generation)
 
     async def _in_generation(self, application: Application, generation: int) -> Application | None:
         """Return an Application as an earlier generation of it; None if that is not kept."""
@@ -221,11 +252,7 @@ class ApplicationChecks:
             return wanted, PASSED, ""
         if metadata.generation != application.status.scheduled_generation:
             size = len(await compress_spec(self._context.client, metadata) or "")
-            if size > MOST_BYTES:
-                text = (
-                    f": Application {metadata.name} has {size} bytes compressed, and at most "
-                    f"{MOST_BYTES} can be kept for a revert: split it, or remove spec.checks"
-                )
+            if text := _refusal(metadata, size):
                 return wanted, checking.TOO_LARGE, text
         owner = metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
         listed = ListedChecks(
@@ -354,12 +381,21 @@ class ApplicationChecks:
 
     # What is kept
 
-    async def _save(self, application: Application) -> bool:
-        """Keep the spec that is about to be deployed. Raises ApiError."""
+    async def _save(self, application: Application) -> tuple[str, str]:
+        """Keep the spec that is about to be deployed; PASSED, or a reason and a text.
+
+        Both are empty if another generation was written meanwhile. Raises ApiError.
+        """
         metadata = application.metadata
         if any(known.generation == metadata.generation for known in application.status.checked):
-            return True
-        return await save_revision(self._context.client, metadata)
+            return PASSED, ""
+        spec = await compress_spec(self._context.client, metadata)
+        if spec is None:
+            return "", ""
+        if text := _refusal(metadata, len(spec)):
+            return checking.TOO_LARGE, text
+        await save_revision(self._context.client, metadata, spec)
+        return PASSED, ""
 
     async def _clean(self, application: Application, status: ApplicationStatus) -> None:
         """Delete checks and revisions that neither the stored nor the next status names.
@@ -400,6 +436,16 @@ class ApplicationChecks:
 def _is_of(version: AppVersion, application: Application) -> bool:
     controller = version.metadata.controller
     return controller is not None and controller.uid == application.metadata.uid
+
+
+def _refusal(application: Metadata, size: int) -> str:
+    """Return why a spec of this compressed size is not deployed; empty if it can be kept."""
+    if size <= MOST_BYTES:
+        return ""
+    return (
+        f": Application {application.name} has {size} bytes compressed, and at most {MOST_BYTES} "
+        "can be kept for a revert: split it, or remove spec.checks"
+    )
 
 
 def _of(progress: CheckProgress) -> str:

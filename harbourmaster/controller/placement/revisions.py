@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,14 +62,8 @@ async def compress_spec(client: Client, application: Metadata) -> str | None:
     return base64.b64encode(compressed).decode()
 
 
-async def save_revision(client: Client, application: Metadata) -> bool:
-    """Keep the spec of this generation; False if another one was written meanwhile.
-
-    Raises ApiError.
-    """
-    text = await compress_spec(client, application)
-    if text is None:
-        return False
+async def save_revision(client: Client, application: Metadata, text: str) -> None:
+    """Keep the compressed spec of this generation. Raises ApiError."""
     owner = application.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
     body: dict[str, Any] = {
         **CONTROLLER_REVISIONS.type_fields,
@@ -80,12 +75,9 @@ async def save_revision(client: Client, application: Metadata) -> bool:
         "revision": application.generation,
         "data": {"spec": text},
     }
-    try:
+    # One of a generation never changes.
+    with contextlib.suppress(AlreadyExistsError):
         await client.create(CONTROLLER_REVISIONS, body, application.namespace)
-    except AlreadyExistsError:
-        # One of a generation never changes.
-        return True
-    return True
 
 
 async def load_spec(client: Client, application: Metadata, generation: int) -> bytes | None:

@@ -21,7 +21,7 @@ async def test_an_update_is_checked_and_kept():
     await env.run()
     assert env.status()["scheduledGeneration"] == 3
     assert env.revisions() == [1, 3]
-    assert len(env.versions()) == 2
+    assert len(env.versions()) == 1
     assert [record["result"] for record in env.status()["checked"]] == ["Passed", "Passed"]
     env.apply(turn=3, checks=None)
     await env.run()
@@ -126,3 +126,88 @@ async def test_nothing_is_remembered_of_a_deleted_application_or_an_earlier_term
     env.remove(APPLICATIONS, "app")
     await env.reconcile()
     assert (checks._specs, checks._kept) == ({}, {})
+
+
+async def test_an_old_answer_moves_nothing():
+    env = two_clusters()
+    await env.run()
+    env.time += 70
+    env.static(one=0.1, two=0.9)
+    await env.live()
+    assert (env.reason(), env.status()["proposed"]["name"]) == ("Checking", "two")
+    env.static(one=0.9, two=0.1)
+    await env.run()
+    assert (env.on(), env.reason()) == ("one", "Passed")
+    assert "proposed" not in env.status()
+    env.verdicts[1, "two", "pre"] = False
+    env.static(one=0.1, two=0.9)
+    await env.run()
+    assert (env.on(), env.reason()) == ("one", "CheckFailed")
+    # One that failed is not repeated by values that change.
+    env.static(one=0.9, two=0.1)
+    await env.run()
+    writes = len(env.writes)
+    env.static(one=0.1, two=0.9)
+    await env.run()
+    assert len(env.writes) == writes
+    assert env.faults_seen == []
+
+
+async def test_one_that_returns_to_a_cluster_is_checked_there_again():
+    env = two_clusters()
+    await env.run()
+    env.time += 70
+    env.static(one=0.1, two=0.9)
+    await env.run()
+    assert env.on() == "two"
+    env.verdicts |= {(1, "one", "pre"): False, (1, "one", "post"): False}
+    env.time += 70
+    env.static(one=0.9, two=0.1)
+    await env.run()
+    assert (env.on(), env.reason()) == ("two", "CheckFailed")
+    env.verdicts[1, "one", "pre"] = True
+    env.rerun()
+    await env.run()
+    assert (env.on(), env.reason()) == ("one", "PostCheckFailed")
+
+
+async def test_a_new_generation_is_checked_where_the_deployed_one_may_not_go():
+    env = two_clusters(forcedMoves="Check")
+    await env.run()
+    env.verdicts[1, "two", "pre"] = False
+    lose(env, "one")
+    await env.run()
+    assert (env.on(), env.reason()) == ("one", "CheckFailed")
+    change(env)
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"]) == ("two", 2)
+    assert env.faults_seen == []
+
+
+async def test_a_forced_move_takes_the_generation_that_passed():
+    for how in ("Check", "Skip"):
+        env = two_clusters(forcedMoves=how)
+        await env.run()
+        env.verdicts |= {(2, "one", "pre"): False, (2, "two", "pre"): False}
+        change(env)
+        await env.run()
+        lose(env, "one")
+        await env.run()
+        assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == (
+            "two",
+            1,
+            "CheckFailed",
+        )
+        assert [version["spec"]["metadata"]["cause"] for version in env.versions().values()] == (
+            ["Move", "Update"] if how == "Check" else ["Deploy", "Update"]
+        )
+        assert env.faults_seen == []
+
+
+async def test_one_too_large_to_keep_is_deployed_nowhere(monkeypatch):
+    monkeypatch.setattr("harbourmaster.controller.placement.checks.MOST_BYTES", 10)
+    for when in ("Deploy", "Update"):
+        env = two_clusters(when=[when])
+        await env.run()
+        assert (env.on(), env.reason(), env.revisions()) == ("", "TooLarge", [])
+        assert "at most 10 can be kept for a revert" in env.condition("Checked")["message"]
