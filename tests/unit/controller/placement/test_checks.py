@@ -211,3 +211,48 @@ async def test_one_too_large_to_keep_is_deployed_nowhere(monkeypatch):
         await env.run()
         assert (env.on(), env.reason(), env.revisions()) == ("", "TooLarge", [])
         assert "at most 10 can be kept for a revert" in env.condition("Checked")["message"]
+
+
+async def live_through(env):
+    """Deploy, update, revert, deploy again, move and return an Application."""
+    await env.run()
+    env.verdicts[2, "one", "post"] = False
+    change(env)
+    await env.run()
+    assert env.reason() == "Reverted"
+    env.verdicts.clear()
+    env.rerun()
+    await env.run()
+    env.time += 70
+    env.static(one=0.1, two=0.9)
+    await env.run()
+    env.verdicts[3, "two", "pre"] = False
+    change(env)
+    await env.run()
+    assert (env.on(), env.reason()) == ("two", "CheckFailed")
+    lose(env, "two")
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"]) == ("one", 3)
+
+
+def outcome(env):
+    status = env.status()
+    records = [(record["generation"], record["name"], record["result"])
+               for record in status["checked"]]  # fmt: skip
+    return records, env.reason(), env.revisions(), sorted(env.versions())
+
+
+async def test_whoever_dies_at_any_write_ends_alike():
+    env = two_clusters(onFailure="Revert")
+    await live_through(env)
+    whole, count = outcome(env), len(env.writes)
+    assert whole[0] == [(3, "one", "Passed"), (2, "one", "Passed")]
+    for number in range(count):
+        for dies_after in (False, True):
+            env = two_clusters(onFailure="Revert")
+            env.writes_left, env.dies_after = number, dies_after
+            await live_through(env)
+            assert ("death", None, None) in env.writes
+            assert outcome(env) == whole, number
+            assert env.faults_seen == []
+            assert env.reverts == [("app", 2, "one")]
