@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import pytest
 
 from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     EVALUATION_DEFINITIONS,
+    EVENTS,
     KEPTN_METRICS,
     METRICS_PROVIDERS,
 )
-from helpers.placement_flow import config_map, flow_in, reason_of
+from harbourmaster.gates.release import RERUN_BY_KEY, RERUN_CHECKS_KEY, RERUN_KEY
+from harbourmaster.lifecycle.model import AppVersion
+from harbourmaster.lifecycle.reruns import failed_checks
+from helpers.placement_flow import config_map, flow_in, is_true, reason_of
 
 pytestmark = pytest.mark.gate
 
 LIFECYCLE = "--controllers=metrics,lifecycle,placement"
+PRE = {"preDeployment": {"evaluations": ["few-errors"]}}
+POST = {"postDeployment": {"evaluations": ["few-errors"]}}
+FEW = "evaluation few-errors: errors → {} (<5)"
 
 
 @pytest.fixture
@@ -22,35 +37,185 @@ async def flow(request, control_plane):
         yield flow
 
 
-async def define_check(flow, value, name="few-errors"):
-    """Define an evaluation of a value that must be below 5."""
+async def define_metric(flow, value):
+    """Define a metric of a value that stands in its provider."""
     spec = {"type": "static", "static": {"metrics": {"errors": value}}}
     await flow.make(METRICS_PROVIDERS, "constants", spec)
     spec = {"provider": {"name": "constants"}, "query": "errors", "fetchIntervalSeconds": 1}
     await flow.make(KEPTN_METRICS, "errors", spec)
-    objective = {"keptnMetricRef": {"name": "errors"}, "evaluationTarget": "<5"}
-    spec = {"objectives": [objective], "retries": 1, "retryInterval": "1s"}
+
+
+async def define_check(flow, name="few-errors"):
+    """Define an evaluation of the metric, which must be below 5."""
+    spec = {"objectives": objectives("<5"), "retries": 1, "retryInterval": "1s"}
     await flow.make(EVALUATION_DEFINITIONS, name, spec)
 
 
+def objectives(target):
+    return [{"keptnMetricRef": {"name": "errors"}, "evaluationTarget": target}]
+
+
+async def set_target(flow, target):
+    spec = {"objectives": objectives(target)}
+    await flow.change(EVALUATION_DEFINITIONS, "few-errors", {"spec": spec})
+
+
 async def set_value(flow, value):
+    """Have the metric change, and wait until it is so."""
     spec = {"static": {"metrics": {"errors": value}}}
     await flow.change(METRICS_PROVIDERS, "constants", {"spec": spec})
 
+    async def is_so():
+        stored = await flow.fetch("errors", KEPTN_METRICS)
+        return stored["status"].get("value") == str(value)
 
-async def test_a_check_that_fails_keeps_the_first_deployment_away(flow, planes, members):
+    await until(is_so)
+
+
+async def until(condition):
+    """Wait until something is so that no cache here shows."""
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.1)
+
+
+async def objects(flow, resource):
+    page = await flow.client.list(resource, flow.namespace)
+    return [msgspec.json.decode(item) for item in page.items]
+
+
+async def rerun(flow):
+    """Ask for the failed checks of all applications again, as admission would write it."""
+    for version in await objects(flow, APP_VERSIONS):
+        checks = ",".join(sorted(failed_checks(msgspec.convert(version, AppVersion))))
+        notes = {RERUN_BY_KEY: "ada", RERUN_CHECKS_KEY: checks}
+        value = {"metadata": {"labels": {RERUN_KEY: checks[-8:]}, "annotations": notes}}
+        if checks:
+            await flow.change(APP_VERSIONS, version["metadata"]["name"], value)
+
+
+async def until_checked(flow, reason, generation, name="app"):
+    """Wait until the checks of a generation came to this; the status and the message."""
+
+    def is_so(status):
+        return any(
+            (entry.type, entry.reason, entry.observed_generation) == ("Checked", reason, generation)
+            for entry in status.conditions
+        )
+
+    await flow.until(is_so, name)
+    status = (await flow.fetch(name))["status"]
+    messages = {entry["type"]: entry["message"] for entry in status["conditions"]}
+    return status, messages["Checked"]
+
+
+async def until_content(member, **data):
+    await member.until(CONFIG_MAPS, "first", lambda obj: obj is not None and obj["data"] == data)
+
+
+async def test_it_is_checked_before_it_is_deployed_updated_and_moved(flow, planes, members):
+    first, two = members
+    await define_metric(flow, 7)
+    async with flow.placing(LIFECYCLE):
+        await flow.cluster("one", planes[0])
+        await flow.cluster("two", planes[1])
+        for name in ("one", "two"):
+            await flow.change(CLUSTERS, name, {"metadata": {"labels": {"place": name}}})
+        await flow.until_online("one", "two")
+        there = {"cluster": {"labels": ["place is one"]}}
+        await flow.application(
+            config_map("first", first.namespace, a="1"), checks=PRE, constraints=there
+        )
+        # Nothing goes on without the definition.
+        status, message = await until_checked(flow, "DefinitionNotFound", 1)
+        missing = ": the definition of evaluation few-errors does not exist"
+        assert message == f"generation 1 is not deployed to 'one'{missing}"
+        await define_check(flow)
+        status, message = await until_checked(flow, "CheckFailed", 1)
+        assert message == f"generation 1 is not deployed to 'one': {FEW.format(7)}"
+        assert "scheduledTo" not in status
+        assert await first.names() == set()
+        (version,) = await objects(flow, APP_VERSIONS)
+        assert version["spec"]["metadata"] == {
+            "cluster": "one",
+            "cluster-label/place": "one",
+            "generation": "1",
+            "cause": "Deploy",
+        }
+        # Another definition is another check.
+        await set_target(flow, "<10")
+        await flow.until_running("one")
+        await until_content(first, a="1")
+        # One that fails keeps what runs, which is repaired.
+        await set_target(flow, "<5")
+        await flow.update(config_map("first", first.namespace, a="2"), approve=False)
+        status, message = await until_checked(flow, "CheckFailed", 2)
+        assert message == f"generation 2 is not deployed to 'one': {FEW.format(7)}"
+        assert (status["scheduledGeneration"], status["proposed"]["cause"]) == (1, "Update")
+        await first.client.delete(CONFIG_MAPS, "first", first.namespace)
+        await until_content(first, a="1")
+        await first.edit(CONFIG_MAPS, "first", {"data": {"a": "edited"}})
+        await until_content(first, a="1")
+        await set_value(flow, 3)
+        await rerun(flow)
+        await flow.until_running("one")
+        await until_content(first, a="2")
+        # Neither does it move.
+        await set_value(flow, 7)
+        there["cluster"]["labels"] = ["place is two"]
+        await flow.change(APPLICATIONS, "app", {"spec": {"constraints": there}})
+        status, message = await until_checked(flow, "CheckFailed", 3)
+        assert message == f"generation 3 is not deployed to 'two': {FEW.format(7)}"
+        assert status["scheduledTo"]["name"] == "one"
+        assert await two.names() == set()
+        revisions = [part["revision"] for part in await objects(flow, CONTROLLER_REVISIONS)]
+        assert sorted(revisions) == [1, 2]
+        await flow.change(APPLICATIONS, "app", {"spec": {"checks": None}})
+        await flow.until_running("two")
+        await until_content(two, a="2")
+        assert await first.names() == set()
+        for kind in (APP_VERSIONS, CONTROLLER_REVISIONS):
+            assert await objects(flow, kind) == []
+        status = (await flow.fetch())["status"]
+        assert not {"checked", "proposed"}.intersection(status)
+        assert "Checked" not in {entry["type"] for entry in status["conditions"]}
+
+
+async def test_a_check_after_the_deployment_reverts_it_once(flow, planes, members):
     first, _ = members
-    await define_check(flow, 7)
+    await define_metric(flow, 3)
+    await define_check(flow)
     async with flow.placing(LIFECYCLE):
         await flow.cluster("one", planes[0])
         await flow.until_online("one")
-        checks = {"preDeployment": {"evaluations": ["few-errors"]}}
-        await flow.application(config_map("first", first.namespace), checks=checks)
-        await flow.until(lambda status: reason_of(status, "Checked") == "CheckFailed")
-        status = (await flow.fetch())["status"]
-        assert "scheduledTo" not in status
-        assert await first.names() == set()
-        checked = next(part for part in status["conditions"] if part["type"] == "Checked")
-        assert checked["message"] == (
-            "generation 1 is not deployed to 'one': evaluation few-errors: errors → 7 (<5)"
-        )
+        await flow.application(config_map("first", first.namespace, a="1"), checks=POST)
+        status, _ = await until_checked(flow, "Passed", 1)
+        assert status["checked"][0]["result"] == "Passed"
+        # By default it stays.
+        await set_value(flow, 7)
+        await flow.update(config_map("first", first.namespace, a="2"), approve=False)
+        status, message = await until_checked(flow, "PostCheckFailed", 2)
+        assert message == f"generation 2 on 'one': {FEW.format(7)}"
+        assert [part["result"] for part in status["checked"]] == ["Failed", "Passed"]
+        await until_content(first, a="2")
+        checks = {**POST, "onFailure": "Revert"}
+        manifest = config_map("first", first.namespace, a="3")
+        await flow.update(manifest, approve=False, checks=checks)
+        status, message = await until_checked(flow, "Reverted", 3)
+        failed = f"generation 3 on 'one' failed ({FEW.format(7)})"
+        assert message == f"{failed}: generation 1 is deployed to 'one' again"
+        await until_content(first, a="1")
+        await flow.until(lambda status: status.observed_generation == 1)
+        before = (await flow.fetch())["metadata"]["resourceVersion"]
+        # No pass tries it again by itself.
+        await flow.cluster("two", planes[1])
+        await flow.until_online("two")
+        assert (await flow.fetch())["metadata"]["resourceVersion"] == before
+        told = [part["reason"] for part in await objects(flow, EVENTS)]
+        assert told.count("Reverted") == 1
+        await set_value(flow, 3)
+        await rerun(flow)
+        status, _ = await until_checked(flow, "Passed", 3)
+        await until_content(first, a="3")
+        records = [(part["generation"], part["result"]) for part in status["checked"]]
+        assert records == [(3, "Passed"), (1, "Passed")]
