@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 
 import msgspec
 import pytest
@@ -21,7 +23,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.gates.release import RERUN_BY_KEY, RERUN_CHECKS_KEY, RERUN_KEY
 from harbourmaster.lifecycle.model import AppVersion
 from harbourmaster.lifecycle.reruns import failed_checks
-from helpers.placement_flow import config_map, flow_in, is_true, reason_of
+from helpers.placement_flow import config_map, flow_in
 
 pytestmark = pytest.mark.gate
 
@@ -105,7 +107,7 @@ async def until_checked(flow, reason, generation, name="app"):
 
     await flow.until(is_so, name)
     status = (await flow.fetch(name))["status"]
-    messages = {entry["type"]: entry["message"] for entry in status["conditions"]}
+    messages = {entry["type"]: entry.get("message") for entry in status["conditions"]}
     return status, messages["Checked"]
 
 
@@ -219,3 +221,102 @@ async def test_a_check_after_the_deployment_reverts_it_once(flow, planes, member
         await until_content(first, a="3")
         records = [(part["generation"], part["result"]) for part in status["checked"]]
         assert records == [(3, "Passed"), (1, "Passed")]
+
+
+async def test_a_lost_member_is_left_and_the_generation_that_passed_moves(flow, planes, members):
+    first, two = members
+    await define_metric(flow, 3)
+    await define_check(flow)
+    # One that goes on until it passes.
+    spec = {"objectives": objectives(">5"), "retries": 100, "retryInterval": "1s"}
+    await flow.make(EVALUATION_DEFINITIONS, "patient", spec)
+    async with flow.placing(LIFECYCLE):
+        here = {"metadata": {"labels": {"place": "here"}}}
+        await flow.cluster("lost", planes[0])
+        await flow.change(CLUSTERS, "lost", here)
+        await flow.until_online("lost")
+        await flow.application(
+            config_map("first", first.namespace, a="1"),
+            checks={"preDeployment": {"evaluations": ["patient"]}},
+            constraints={"cluster": {"labels": ["place is here"]}},
+        )
+        _, message = await until_checked(flow, "Checking", 1)
+        assert message == "generation 1 is not deployed to 'lost'"
+        await asyncio.to_thread(planes[0].kill, "kube-apiserver")
+        try:
+            await flow.until_cluster(lambda status: status.state == "Offline", "lost")
+            await flow.cluster("two", planes[1])
+            await flow.change(CLUSTERS, "two", here)
+
+            async def is_proposed():
+                return (await flow.fetch())["status"]["proposed"]["name"] == "two"
+
+            await until(is_proposed)
+            await set_value(flow, 7)
+            await flow.until_running("two")
+        finally:
+            await asyncio.to_thread(planes[0].restart, "kube-apiserver")
+        await flow.until_online("lost")
+        assert await first.names() == set()
+        assert len(await objects(flow, APP_VERSIONS)) == 1
+        # The next generation fails, and its cluster must be left.
+        manifest = config_map("first", first.namespace, a="2")
+        await flow.update(manifest, approve=False, checks=PRE)
+        await until_checked(flow, "CheckFailed", 2)
+        await flow.change(CLUSTERS, "two", {"metadata": {"labels": {"place": "elsewhere"}}})
+        await until_content(first, a="1")
+        await two.until(CONFIG_MAPS, "first", lambda obj: obj is None)
+        status, message = await until_checked(flow, "CheckFailed", 2)
+        assert (status["scheduledTo"]["name"], status["scheduledGeneration"]) == ("lost", 1)
+
+
+@pytest.mark.full
+async def test_what_cannot_be_checked_or_kept_says_so(flow, planes, members):
+    first, _ = members
+    await define_metric(flow, 3)
+    await define_check(flow)
+    manifests = [config_map(name, first.namespace) for name in "abc"]
+    for manifest in manifests:
+        manifest["binaryData"] = {"noise": base64.b64encode(os.urandom(300_000)).decode()}
+    async with flow.placing():
+        await flow.cluster("one", planes[0])
+        await flow.until_online("one")
+        await flow.application(*manifests, checks=PRE)
+        await flow.application(config_map("first", first.namespace), name="small", checks=PRE)
+        for name in ("app", "small"):
+            await until_checked(flow, "LifecycleOff", 1, name)
+    async with flow.placing(LIFECYCLE):
+        await flow.until_running("one", "small")
+        _, message = await until_checked(flow, "TooLarge", 1)
+        assert ": Application app has 12" in message
+        assert "at most 1000000 can be kept" in message
+        assert await first.names() == {"first"}
+        await flow.change(APPLICATIONS, "app", {"spec": {"checks": None}})
+        await flow.until_running("one")
+        assert await first.names() == {"first", "a", "b", "c"}
+
+
+@pytest.mark.full
+async def test_fifty_are_checked_at_once(flow, planes, members):
+    first, _ = members
+    await define_metric(flow, 3)
+    await define_check(flow)
+    names = [f"app-{number}" for number in range(50)]
+    async with flow.placing(LIFECYCLE):
+        await flow.cluster("one", planes[0])
+        await flow.until_online("one")
+        for name in names:
+            manifest = config_map(name, first.namespace)
+            await flow.application(manifest, name=name, checks={**PRE, **POST})
+        for name in names:
+            await until_checked(flow, "Passed", 1, name)
+        assert await first.names() == set(names)
+        for kind in (APP_VERSIONS, CONTROLLER_REVISIONS):
+            assert len(await objects(flow, kind)) == len(names)
+        await set_value(flow, 7)
+        for name in names:
+            await flow.update(
+                config_map(name, first.namespace, a="2"), name=name, approve=False
+            )
+        for name in names:
+            await until_checked(flow, "CheckFailed", 2, name)
