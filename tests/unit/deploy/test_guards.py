@@ -12,6 +12,7 @@ import yaml
 
 from harbourmaster.api.resources import (
     API_SERVICES,
+    APPLICATIONS,
     CONFIG_MAPS,
     DEFINITIONS,
     DEPLOYMENTS,
@@ -22,6 +23,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.controller.extender import rollouts
+from harbourmaster.controller.lifecycle.app_versions import DEPLOYED_KEY
 from harbourmaster.controller.registration import controller as registration
 from harbourmaster.controller.rescheduling.eviction_client import DELETION
 from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
@@ -77,12 +79,12 @@ TABLES = {
 NAMES = {
     *KNOWN_KEYS,
     *PREFIXES,
-    *(f"{resource.group}/" for resource in (TASKS, JOBS)),
+    *(f"{resource.group}/" for resource in (APPLICATIONS, TASKS, JOBS)),
     *(resource.plural for resource in (CONFIG_MAPS, WORKLOADS, DEPLOYMENTS, DEFINITIONS)),
     API_SERVICES.plural,
     *(TASKS.kind, TASKS.version),
     *(copy_name(""), f"^({function_name('').rstrip('-')}|{copy_name('').rstrip('-')})-"),
-    *(GATE, SCHEDULER_NAME, OPT_IN, UNCONVERTED),
+    *(GATE, SCHEDULER_NAME, OPT_IN, UNCONVERTED, DEPLOYED_KEY),
     *(OURS.rstrip("/"), f"{RERUN_KEY}-", desired.GATES_LABEL, desired.ENABLED, desired.NAME),
     *(RESERVATIONS, DELETION, reservation._MARK, rollouts.MARK, registration.MARK, "kube-system_"),
     # The virtual resources and verbs of writer.yaml and releaser.yaml, and our account.
