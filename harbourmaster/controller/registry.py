@@ -56,6 +56,7 @@ def _start_controllers(runtime: Runtime) -> list[Runnables]:
     settings, running = runtime.settings, runtime.settings.running
     groups = []
     queries: QueryService | None = None
+    lifecycle: Runnables | None = None
     if METRICS in running or PLACEMENT in running:
         # The limits of a provider hold for the queries of both.
         queries, keep_open = create_query_service(
@@ -71,7 +72,8 @@ def _start_controllers(runtime: Runtime) -> list[Runnables]:
     if queries is not None and METRICS in running:
         groups.append(start_metrics(runtime, queries))
     if LIFECYCLE in running:
-        groups.append(start_lifecycle(runtime))
+        lifecycle = start_lifecycle(runtime)
+        groups.append(lifecycle)
     # What is off by default is imported only where it is on, because it takes memory.
     if RESCHEDULING in running:
         from harbourmaster.controller.rescheduling.controller import (  # noqa: PLC0415
@@ -86,7 +88,8 @@ def _start_controllers(runtime: Runtime) -> list[Runnables]:
             start as start_placement,
         )
 
-        groups.append(start_placement(runtime, queries))
+        shared = lifecycle.shared_caches if lifecycle is not None else {}
+        groups.append(start_placement(runtime, queries, shared))
     return groups
 
 

@@ -7,6 +7,7 @@ application moves in a circle.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -169,8 +170,13 @@ class MoveLimits:
         return True
 
 
-def decide(application: Application, seen: Pass, move_limits: MoveLimits | None = None) -> Decision:
-    """Decide about one application. Never raises for an invalid object."""
+def decide(
+    application: Application, seen: Pass, move_limits: MoveLimits | None = None, leave: str = ""
+) -> Decision:
+    """Decide about one application. Never raises for an invalid object.
+
+    ``leave`` is a reason to leave its cluster that the objects do not show; empty for none.
+    """
     bound = application.status.scheduled_to
     start = Decision(
         outcome="Waiting",
@@ -189,7 +195,7 @@ def decide(application: Application, seen: Pass, move_limits: MoveLimits | None 
     if kinds := needed_kinds(application.spec.manifests):
         wanted = msgspec.structs.replace(wanted, kinds=kinds)
     view = seen.view(application.metadata.namespace, wanted)
-    case = _Case(application, seen, view, move_limits or MoveLimits(seen.rules))
+    case = _Case(application, seen, view, move_limits or MoveLimits(seen.rules), leave)
     return msgspec.structs.replace(case.decide(start), until=case.until)
 
 
@@ -197,12 +203,13 @@ class _Case:
     """One application with valid constraints."""
 
     def __init__(
-        self, application: Application, seen: Pass, view: View, move_limits: MoveLimits
+        self, application: Application, seen: Pass, view: View, move_limits: MoveLimits, leave: str
     ) -> None:
         self._application = application
         self._seen = seen
         self._view = view
         self._move_limits = move_limits
+        self._leave = leave
         self.until: datetime | None = None
         """The time at which the decision may change without any event."""
 
@@ -246,6 +253,9 @@ class _Case:
         generation, status = application.metadata.generation, application.status
         if status.failed_clusters:
             yield from _exclude_failed(status, generation, self._view.verdicts, wanted.kinds)
+        if current is not None and self._leave:
+            yield CandidateVerdict(current.target, self._leave)
+            return
         if current is None or not (current.reason or status.failed_clusters):
             return
         target = current.target
@@ -337,8 +347,8 @@ class _Case:
         """The decision if it has no cluster yet or must leave it."""
         scores = self._view.scores
         chosen = best(scores)
-        target = self._draw(chosen)
-        why = best_of(target.name, scores)
+        target = self._proposed() or self._draw(chosen)
+        why = self._why(target.name)
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if not start.current:
             return start.with_target("Placed", why, target)
@@ -363,7 +373,11 @@ class _Case:
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if current.name in chosen:
             return start.with_current("Stayed", f"'{current.name}' still has the best score")
-        why = best_of(self._draw(chosen).name, scores)
+        proposed = self._proposed()
+        least = scores.get(current.name, -math.inf)
+        if proposed is not None and scores.get(proposed.name, -math.inf) > least:
+            chosen = [proposed.name]
+        why = self._why(self._draw(chosen).name)
         if data := self._data(now):
             return start.with_current("Stayed", f"{why}, {data}")
         ready = condition(self._application.status.conditions, READY)
@@ -382,7 +396,20 @@ class _Case:
             return start.with_current("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._draw(admitted)
         self._move_limits.arrives(target, self._application.metadata.key)
-        return start.with_target("Moved", best_of(target.name, scores), target, is_elective=True)
+        return start.with_target("Moved", self._why(target.name), target, is_elective=True)
+
+    def _why(self, name: str) -> str:
+        """Why this cluster is chosen: it is the best one, or was checked before."""
+        scores = self._view.scores
+        return best_of(name, scores) if name in best(scores) else f"'{name}' was checked"
+
+    def _proposed(self) -> Candidate | None:
+        """The cluster for which this generation is, or was, checked, if it suits."""
+        proposed = self._application.status.proposed
+        if proposed is None or proposed.generation != self._application.metadata.generation:
+            return None
+        target = self._view.matched.get(proposed.name)
+        return target if target is not None and target.uid == proposed.uid else None
 
     def _draw(self, names: Sequence[str]) -> Candidate:
         """One of the names with the best score; always the same for an application."""

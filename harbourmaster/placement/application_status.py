@@ -131,7 +131,7 @@ def next_time(
     if again is not None and again > now and not is_new(application):
         return again
     if status.scheduled_to is None:
-        return now
+        return now if status.proposed is None else None
     constraints = application.spec.constraints
     if constraints is not None and not constraints.migration:
         return None

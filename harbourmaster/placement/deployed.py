@@ -20,6 +20,7 @@ from harbourmaster.placement.live_fields import IgnoredFields
 from harbourmaster.placement.manifests import for_deletion
 from harbourmaster.placement.model import (
     GROUP,
+    ApplicationChecks,
     KubeconfigKey,
     MemberStatus,
     MigrationVolumes,
@@ -69,6 +70,7 @@ class DeployedSpec(Part, frozen=True, kw_only=True):
     conflict_policy: str = FORCE
     ignore_fields: tuple[IgnoredFields, ...] = ()
     readiness: tuple[ReadinessTest, ...] = ()
+    checks: ApplicationChecks | None = None
 
 
 class DeployedStatus(PlacedStatus, frozen=True, kw_only=True):

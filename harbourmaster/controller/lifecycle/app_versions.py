@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.workload_versions import DeploymentCheck
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
     FAILED,
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import WorkloadEntry
-
-DEPLOYED_KEY: Final = "placement.harbourmaster.dev/deployed"
-"""The annotation by which placement says that the Application is deployed and ready."""
 
 
 class AppVersionReconciler:

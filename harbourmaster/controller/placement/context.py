@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.placement.deployed import DeployedSpec
     from harbourmaster.placement.inventory import Inventory, Key, Observation
     from harbourmaster.placement.manifests import Prepared
     from harbourmaster.placement.readiness import Readiness
@@ -220,6 +221,8 @@ class DeploymentMemory:
         self.attempts = 0
         self.applied: AppliedManifests | None = None
         self.prepared: tuple[Any, Prepared] | None = None
+        self.spec: tuple[int, DeployedSpec] | None = None
+        """The spec of an earlier generation, which is deployed."""
         self.copies = Copies()
         self.announced: set[str] = set()
         """The clusters for which an event said what the end of the application deletes."""

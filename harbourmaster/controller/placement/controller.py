@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.resources import APP_VERSIONS, EVALUATION_DEFINITIONS, TASK_DEFINITIONS
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
+from harbourmaster.controller.placement.checks import SHARED, ApplicationChecks
 from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
 from harbourmaster.controller.placement.scheduler import (
@@ -18,9 +21,12 @@ from harbourmaster.controller.placement.scheduler import (
 )
 from harbourmaster.controller.placement.snapshots import SampleReconciler, Samples, Snapshots
 from harbourmaster.controller.runtime import Runnables
+from harbourmaster.lifecycle.model import APPLICATION_PREFIX
 from harbourmaster.placement.candidates import unready
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from harbourmaster.controller.controller import Reconciler
     from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.runtime import Runtime
@@ -36,9 +42,11 @@ _WORKERS: Final = 16
 """Decisions that are being written at the same time; deciding itself is one at a time."""
 
 
-def start(runtime: Runtime, queries: QueryService) -> Runnables:
-    """Start what places applications."""
-    controller = PlacementController(runtime, queries)
+def start(
+    runtime: Runtime, queries: QueryService, lifecycle: Mapping[str, Any] = MappingProxyType({})
+) -> Runnables:
+    """Start what places applications; ``lifecycle`` are the caches that its controllers share."""
+    controller = PlacementController(runtime, queries, lifecycle)
     return Runnables(
         controllers=(*controller.deciding, *controller.deployment.controllers),
         shared_caches={
@@ -51,7 +59,12 @@ def start(runtime: Runtime, queries: QueryService) -> Runnables:
 class PlacementController:
     """The controllers that decide, sample metrics and deploy, on shared caches."""
 
-    def __init__(self, runtime: Runtime, queries: QueryService) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        queries: QueryService,
+        lifecycle: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         client, metrics, settings = runtime.client, runtime.metrics, runtime.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
         self.deployment = DeploymentControllers(
@@ -88,6 +101,9 @@ class PlacementController:
             since=lambda: runtime.placement_since,
         )
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
+        places = (runtime.namespace, *runtime.settings.lifecycle.definition_namespaces)
+        self._checks = ApplicationChecks(context, lifecycle, places)
+        self._lifecycle = lifecycle
         self._sampler = made(SAMPLER, self._start_sampler)
         self._scheduler = made(SCHEDULER, self._start_scheduler, workers=_WORKERS)
         self._clouds = made(CLOUD_SCHEDULER, lambda _queue: CloudScheduler(context), workers=4)
@@ -99,10 +115,11 @@ class PlacementController:
         self._changed: set[str] = set()
         """The namespaces in which readings have changed."""
         self._subscribe()
+        self._subscribe_to_checks(lifecycle)
 
     def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
         self._snapshots.begin()
-        return Scheduler(self._context)
+        return Scheduler(self._context, self._checks)
 
     def _start_sampler(self, queue: WorkQueue) -> Reconciler:
         # What an earlier term knew is outdated.
@@ -128,6 +145,26 @@ class PlacementController:
         caches.projects.subscribe(lambda _keys: self._wake(set()))
         for cache in (caches.global_clouds, caches.global_metrics, caches.global_providers):
             cache.subscribe(lambda _keys: self._wake({""}))
+
+    def _subscribe_to_checks(self, lifecycle: Mapping[str, Any]) -> None:
+        """Have Applications decided on whose checks, or definitions of these, have changed."""
+        if not lifecycle:
+            return
+        lifecycle[SHARED[APP_VERSIONS]].subscribe(self._versions_changed)
+        for kind in (TASK_DEFINITIONS, EVALUATION_DEFINITIONS):
+            lifecycle[SHARED[kind]].subscribe(self._definitions_changed)
+
+    def _versions_changed(self, keys: frozenset[str]) -> None:
+        store = self._lifecycle[SHARED[APP_VERSIONS]].store
+        for version in filter(None, map(store.get, keys)):
+            if version.is_of_application:
+                name = version.spec.app_name.removeprefix(APPLICATION_PREFIX)
+                self._scheduler.enqueue([f"{version.metadata.namespace}/{name}"])
+
+    def _definitions_changed(self, _keys: frozenset[str]) -> None:
+        applications = self.caches.applications.store.values()
+        proposed = (application for application in applications if application.status.proposed)
+        self._scheduler.enqueue([application.metadata.key for application in proposed])
 
     def _clusters_changed(self, keys: frozenset[str]) -> None:
         namespaces = set()

@@ -7,6 +7,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import CLUSTERS
@@ -22,6 +23,7 @@ from harbourmaster.controller.placement.context import (
 )
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.controller.placement.members import Members
+from harbourmaster.controller.placement.revisions import load_spec
 from harbourmaster.controller.placement.session import PACE, BusyError
 from harbourmaster.controller.placement.writes import changes, write
 from harbourmaster.kube.errors import NotFoundError
@@ -33,7 +35,7 @@ from harbourmaster.placement.cluster_state import (
     observe,
 )
 from harbourmaster.placement.confirmation import is_waiting
-from harbourmaster.placement.deployed import FINALIZER
+from harbourmaster.placement.deployed import FINALIZER, DeployedSpec
 from harbourmaster.placement.model import with_conditions
 from harbourmaster.placement.rollout import Reach
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 
+_decode_spec: Final = msgspec.json.Decoder(DeployedSpec).decode
 _PASSES: Final = Allowance(burst=30, period=2.0)
 """Passes of one Application, whose objects may do so."""
 _LIMITED: Final = 10_000
@@ -239,7 +242,9 @@ class ApplicationReconciler:
         memory = self._memories.get(key)
         if memory is None or memory.uid != application.metadata.uid:
             memory = self._memories[key] = DeploymentMemory(application.metadata.uid)
-        one_pass = DeploymentPass(self._context, application, memory, self._queue)
+        one_pass = DeploymentPass(
+            self._context, await self._checked(application, memory), memory, self._queue
+        )
         try:
             rest = await one_pass.run()
         except BusyError:
@@ -251,6 +256,21 @@ class ApplicationReconciler:
         finally:
             self._replaced[key] = frozenset(one_pass.writer.replaced)
         return self._requeue_after(rest, one_pass, memory)
+
+    async def _checked(
+        self, application: DeployedApplication, memory: DeploymentMemory
+    ) -> DeployedApplication:
+        """Return the application in the generation that passed its checks last. Raises ApiError."""
+        metadata, scheduled = application.metadata, application.status.scheduled_generation
+        if application.spec.checks is None or scheduled in {0, metadata.generation}:
+            return application
+        if memory.spec is None or memory.spec[0] != scheduled:
+            text = await load_spec(self._context.client, metadata, scheduled)
+            if text is None:
+                return application
+            memory.spec = (scheduled, _decode_spec(text))
+        metadata = replace(metadata, generation=scheduled)
+        return replace(application, metadata=metadata, spec=memory.spec[1])
 
     def _requeue_after(
         self, rest: Rest, one_pass: DeploymentPass, memory: DeploymentMemory

@@ -36,6 +36,7 @@ from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
 from harbourmaster.placement.confirmation import decide_confirmed
 from harbourmaster.placement.decision import record
 from harbourmaster.placement.model import (
+    CHECKED,
     FALSE,
     SCHEDULED,
     TRUE,
@@ -58,10 +59,12 @@ if TYPE_CHECKING:
     from harbourmaster.api.references import ReferenceMode
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.controller.placement.checks import ApplicationChecks
     from harbourmaster.controller.placement.metrics import PlacementMetrics
     from harbourmaster.controller.placement.settings import PlacementSettings
     from harbourmaster.controller.placement.snapshots import Snapshots, TimedPass
     from harbourmaster.kube.client import Client
+    from harbourmaster.kube.event_series import EventType
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.kube.store import Store
@@ -175,14 +178,21 @@ class Scheduler(PlacementReconciler[Application]):
 
     resource = APPLICATIONS
 
-    def __init__(self, context: SchedulingContext) -> None:
+    def __init__(self, context: SchedulingContext, checks: ApplicationChecks) -> None:
         super().__init__(context, context.caches.applications)
+        self._checks = checks
 
     async def _decide(self, application: Application, snapshot: TimedPass) -> float | None:
         began, since = time.perf_counter(), self._context.since()
-        decision = decide_confirmed(application, snapshot.seen, snapshot.move_limits, since=since)
-        rules = self._context.settings
-        status = settle(application, decision, rules, partial(record, seen=snapshot.seen))
+        rules, before = self._context.settings, application.status
+        has_checks = application.spec.checks is not None or before.checked or before.proposed
+        if has_checks and not application.metadata.deletion_timestamp:
+            decision, status = await self._checks.settle(application, snapshot)
+        else:
+            decision = decide_confirmed(
+                application, snapshot.seen, snapshot.move_limits, since=since
+            )
+            status = settle(application, decision, rules, partial(record, seen=snapshot.seen))
         self._count(decision, began)
         if is_news(application.status, status):
             if not await self._write(application, status):
@@ -190,11 +200,21 @@ class Scheduler(PlacementReconciler[Application]):
             if decision.cause:
                 self._context.metrics.count_move(decision.cause)
             self._tell(decision, application, status.conditions)
+            self._tell_check(application, condition(status.conditions, CHECKED))
             if decision.outcome == "Moved" and not decision.is_elective:
                 self._announce(decision, application, snapshot)
         after = replace(application, status=status)
         when = next_time(after, rules, snapshot.seen.now, decision.until)
         return self._context.seconds_until(when)
+
+    def _tell_check(self, application: Application, checked: Condition | None) -> None:
+        """Report how far the checks are as an event, unless it was so before."""
+        was = condition(application.status.conditions, CHECKED)
+        if checked is None or (was is not None and was.message == checked.message):
+            return
+        kind: EventType = "Warning" if checked.status == FALSE else "Normal"
+        about = reference(APPLICATIONS, application.metadata)
+        self._context.events.emit(about, kind, checked.reason, checked.message)
 
     def _announce(self, decision: Decision, application: Application, snapshot: TimedPass) -> None:
         """Tell once in a pass that applications must leave a cluster."""

@@ -1,0 +1,389 @@
+"""Runs the checks of Applications: binds what passed, and reverts what failed afterwards.
+
+What is to be done follows from the Application, its KeptnAppVersions and its ControllerRevisions,
+so each write may be the last one of a term.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harbourmaster.api.metadata import choose_definition
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    TASK_DEFINITIONS,
+    TASKS,
+)
+from harbourmaster.controller.placement.revisions import (
+    MOST_BYTES,
+    compress_spec,
+    delete_revisions,
+    load_spec,
+    save_revision,
+)
+from harbourmaster.kube.errors import AlreadyExistsError
+from harbourmaster.lifecycle.applications import (
+    DEPLOYED_KEY,
+    application_version,
+    progress_of,
+)
+from harbourmaster.lifecycle.check_facts import facts_in
+from harbourmaster.lifecycle.model import APPLICATION_PREFIX
+from harbourmaster.lifecycle.model import Checks as ListedChecks
+from harbourmaster.placement import checking
+from harbourmaster.placement.application_decisions import decide
+from harbourmaster.placement.application_status import settle
+from harbourmaster.placement.confirmation import decide_confirmed
+from harbourmaster.placement.decision import record
+from harbourmaster.placement.model import CHECKED, FAILED, PASSED, ApplicationSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.controller.placement.scheduler import SchedulingContext
+    from harbourmaster.controller.placement.snapshots import TimedPass
+    from harbourmaster.lifecycle.applications import (
+        CheckProgress,
+    )
+    from harbourmaster.lifecycle.model import AppVersion
+    from harbourmaster.placement.decision import Decision
+    from harbourmaster.placement.model import (
+        Application,
+        ApplicationStatus,
+        CheckedGeneration,
+    )
+
+SHARED: Final = {
+    APP_VERSIONS: "app_versions",
+    TASKS: "tasks",
+    TASK_DEFINITIONS: "task_definitions",
+    EVALUATIONS: "evaluations",
+    EVALUATION_DEFINITIONS: "evaluation_definitions",
+    KEPTN_METRICS: "metrics",
+}
+"""The caches of the lifecycle that checks read, by the names under which they are shared."""
+_LIFECYCLE_OFF: Final = (
+    ": the controllers of deployment gates do not run: set lifecycle.enabled, or remove spec.checks"
+)
+_LABELS: Final = 64
+_decode_spec: Final = msgspec.json.Decoder(ApplicationSpec).decode
+
+
+class ApplicationChecks:
+    """Decides about Applications with checks; ``caches`` are those of SHARED, or none.
+
+    ``places`` are the namespaces in which definitions are searched after that of an Application.
+    """
+
+    def __init__(
+        self, context: SchedulingContext, caches: Mapping[str, Any], places: tuple[str, ...]
+    ) -> None:
+        self._context = context
+        self._stores = {kind: caches[name].store for kind, name in SHARED.items() if name in caches}
+        self._places = places
+        self._specs: dict[str, tuple[int, ApplicationSpec]] = {}
+        """The spec of the deployed generation, by the UID of an Application."""
+        self._kept: dict[str, frozenset[int]] = {}
+        """The generations whose revisions are kept, by the UID of an Application."""
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a deleted Application."""
+        self._specs.pop(uid, None)
+        self._kept.pop(uid, None)
+
+    async def settle(
+        self, application: Application, snapshot: TimedPass
+    ) -> tuple[Decision, ApplicationStatus]:
+        """Decide about an Application, with the writes that come before that of its status.
+
+        Raises ApiError.
+        """
+        if application.spec.checks is None:
+            status = application.status
+            conditions = tuple(part for part in status.conditions if part.type != CHECKED)
+            status = replace(status, proposed=None, checked=(), conditions=conditions)
+            application = replace(application, status=status)
+        await self._clean(application)
+        application = await self._follow_deployed(application, snapshot)
+        subject, decision = await self._decide(application, snapshot)
+        bound = self._settled(subject, decision, snapshot)
+        if application.spec.checks is None:
+            return decision, bound
+        now, cause = snapshot.seen.now, checking.cause_of(subject, decision)
+        wanted = checking.proposal(subject, decision, cause)
+        if cause:
+            wanted, reason, text = await self._check(subject, wanted, snapshot)
+            if reason != PASSED:
+                status = application.status
+                if reason != checking.REVERTED:
+                    status = checking.propose(status, wanted, now, reason, text)
+                if status != application.status:
+                    status = replace(status, last_decision=record(decision, snapshot.seen))
+                return decision.with_current("Waiting", reason), status
+        before = (subject.status.scheduled_to, subject.status.scheduled_generation)
+        if (bound.scheduled_to, bound.scheduled_generation) == before or not wanted.uid:
+            return decision, bound
+        if not await self._save(subject):
+            # The watch brings the next generation.
+            return decision.with_current("Waiting", ""), application.status
+        return decision, checking.bind(application.status, bound, wanted, now)
+
+    def _settled(
+        self, application: Application, decision: Decision, snapshot: TimedPass
+    ) -> ApplicationStatus:
+        write_record = partial(record, seen=snapshot.seen)
+        return settle(application, decision, self._context.settings, write_record)
+
+    async def _decide(
+        self, application: Application, snapshot: TimedPass
+    ) -> tuple[Application, Decision]:
+        """Decide about the deployed generation if it must move, otherwise about the newest one."""
+        since = self._context.since()
+        decide_on = partial(decide_confirmed, seen=snapshot.seen, since=since)
+        deployed = await self._in_generation(application, application.status.scheduled_generation)
+        if deployed is not None:
+            decision = decide_on(deployed, move_limits=snapshot.move_limits)
+            if decision.target is not None and not decision.is_elective:
+                return deployed, decision
+        return application, decide_on(application, move_limits=snapshot.move_limits)
+
+    async def _in_generation(self, application: Application, generation: int) -> Application | None:
+        """Return an Application as an earlier generation of it; None if that is not kept."""
+        metadata, checks = application.metadata, application.spec.checks
+        if generation in {0, metadata.generation} or checks is None:
+            return None
+        known = self._specs.get(metadata.uid)
+        if known is None or known[0] != generation:
+            text = await load_spec(self._context.client, metadata, generation)
+            if text is None:
+                return None
+            known = self._specs[metadata.uid] = (generation, _decode_spec(text))
+        spec = replace(known[1], checks=checks)
+        return replace(application, metadata=replace(metadata, generation=generation), spec=spec)
+
+    # The checks before a deployment
+
+    async def _check(
+        self, application: Application, wanted: CheckedGeneration, snapshot: TimedPass
+    ) -> tuple[CheckedGeneration, str, str]:
+        """Return the generation with its check, and its reason and text; PASSED if it may go on.
+
+        Creates the check. Raises ApiError.
+        """
+        if not self._stores:
+            return wanted, checking.LIFECYCLE_OFF, _LIFECYCLE_OFF
+        proposed, last = application.status.proposed, application.status.checked[:1]
+        for known in filter(None, (proposed, *last)):
+            is_reverted = known is proposed and known.result == FAILED
+            version = self._version(application, known.check)
+            if version is None or known.generation != wanted.generation:
+                continue
+            progress = self._progress(version, snapshot)
+            is_current = version.metadata.name.endswith(self._seed(application, known))
+            if is_reverted and progress.has_failed and is_current:
+                return known, checking.REVERTED, ""
+            if checking.is_same(known, wanted) and (is_current or not progress.has_failed):
+                return (replace(wanted, check=known.check), *_state_of(progress))
+        return await self._begin(application, wanted, snapshot)
+
+    async def _begin(
+        self,
+        application: Application,
+        wanted: CheckedGeneration,
+        snapshot: TimedPass,
+    ) -> tuple[CheckedGeneration, str, str]:
+        """Create the check of a generation, if it does not exist. Raises ApiError."""
+        metadata, checks = application.metadata, application.spec.checks
+        if checks is None:
+            return wanted, PASSED, ""
+        if metadata.generation != application.status.scheduled_generation:
+            size = len(await compress_spec(self._context.client, metadata) or "")
+            if size > MOST_BYTES:
+                text = (
+                    f": Application {metadata.name} has {size} bytes compressed, and at most "
+                    f"{MOST_BYTES} can be kept for a revert: split it, or remove spec.checks"
+                )
+                return wanted, checking.TOO_LARGE, text
+        owner = metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
+        listed = ListedChecks(
+            pre_deployment_tasks=checks.pre_deployment.tasks,
+            pre_deployment_evaluations=checks.pre_deployment.evaluations,
+            post_deployment_tasks=checks.post_deployment.tasks,
+            post_deployment_evaluations=checks.post_deployment.evaluations,
+        )
+        check_context = {
+            "cluster": wanted.name,
+            "generation": str(wanted.generation),
+            "cause": wanted.cause,
+            **self._cluster_labels(application, wanted),
+        }
+        seed = self._seed(application, wanted)
+        version = application_version(
+            metadata, owner, listed, wanted.generation, check_context, seed
+        )
+        body = {**APP_VERSIONS.type_fields, **msgspec.to_builtins(version)}
+        try:
+            await self._context.client.create(APP_VERSIONS, body, metadata.namespace)
+        except AlreadyExistsError:
+            present = self._version(application, version.metadata.name)
+            if present is not None:
+                state = _state_of(self._progress(present, snapshot))
+                return (replace(wanted, check=version.metadata.name), *state)
+        return replace(wanted, check=version.metadata.name), checking.CHECKING, ""
+
+    def _cluster_labels(
+        self, application: Application, wanted: CheckedGeneration
+    ) -> dict[str, str]:
+        key = f"{application.metadata.namespace}/{wanted.name}"
+        cluster = self._context.caches.clusters.store.get(key)
+        labels = sorted(cluster.metadata.labels.items()) if cluster is not None else []
+        return {f"cluster-label/{key}": value for key, value in labels[:_LABELS]}
+
+    def _seed(self, application: Application, wanted: CheckedGeneration) -> str:
+        """Return the end of a check's name: another definition or cluster has another one."""
+        checks, namespace = application.spec.checks, application.metadata.namespace
+        parts = [application.metadata.uid, wanted.uid]
+        for phase in (checks.pre_deployment, checks.post_deployment) if checks else ():
+            parts += map(partial(self._version_of, TASK_DEFINITIONS, namespace), phase.tasks)
+            of_evaluation = partial(self._version_of, EVALUATION_DEFINITIONS, namespace)
+            parts += map(of_evaluation, phase.evaluations)
+        return hashlib.sha256("/".join(parts).encode()).hexdigest()[:10]
+
+    def _version_of(self, kind: Resource, namespace: str, name: str) -> str:
+        """Return what distinguishes a definition from any other and from itself once changed."""
+        places = dict.fromkeys((namespace, *self._places))
+        store = self._stores[kind]
+        definition = choose_definition(store.get(f"{place}/{name}") for place in places)
+        if definition is None:
+            return name
+        return f"{name}:{definition.metadata.uid}:{definition.metadata.generation}"
+
+    def _progress(self, version: AppVersion, snapshot: TimedPass) -> CheckProgress:
+        namespace = version.metadata.namespace
+        places = tuple(dict.fromkeys((namespace, *self._places)))
+        facts = facts_in(namespace, places, lambda kind, key: self._stores[kind].get(key))
+        return progress_of(version, facts, snapshot.seen.now)
+
+    def _version(self, application: Application, name: str) -> AppVersion | None:
+        """Return the version of that name if it is of this Application."""
+        store = self._stores.get(APP_VERSIONS)
+        version = store.get(f"{application.metadata.namespace}/{name}") if store and name else None
+        return version if version is not None and _is_of(version, application) else None
+
+    # What follows a deployment
+
+    async def _follow_deployed(self, application: Application, snapshot: TimedPass) -> Application:
+        """Take the deployed generation through the checks after its deployment. Raises ApiError."""
+        status, now = application.status, snapshot.seen.now
+        last = status.checked[0] if status.checked else None
+        version = self._version(application, last.check) if last is not None else None
+        if last is None or version is None or last.result == PASSED:
+            return application
+        if DEPLOYED_KEY not in version.metadata.annotations:
+            if checking.is_ready_there(status, last):
+                await self._mark(version, "true")
+            return application
+        progress, checks = self._progress(version, snapshot), application.spec.checks
+        if progress.has_ended:
+            status = checking.record_end(status, now, has_passed=True, text="")
+        elif progress.has_failed and last.result != FAILED:
+            reverts = checks is not None and checks.on_failure == "Revert"
+            reverted = await self._revert(application, snapshot, progress) if reverts else None
+            if reverted is not None:
+                await self._mark(version, None)
+                return reverted
+            status = checking.record_end(status, now, has_passed=False, text=progress.text)
+        return replace(application, status=status)
+
+    async def _revert(
+        self, application: Application, snapshot: TimedPass, progress: CheckProgress
+    ) -> Application | None:
+        """Return the Application after a revert; None if no earlier generation is kept."""
+        status, seen = application.status, snapshot.seen
+        former = status.checked[1] if len(status.checked) > 1 else None
+        if former is None or status.scheduled_to is None:
+            return None
+        earlier = await self._in_generation(application, former.generation)
+        if earlier is None:
+            return None
+        earlier = replace(earlier, status=replace(status, proposed=former))
+        is_elsewhere = former.uid != status.scheduled_to.uid
+        leave = "the checks after the deployment failed" if is_elsewhere else ""
+        decision = decide(earlier, seen, snapshot.move_limits, leave)
+        if decision.target is None or decision.target.uid != former.uid:
+            decision = decision.with_current("Stayed", "its checks failed after the deployment")
+        bound = self._settled(earlier, decision, snapshot)
+        return replace(application, status=checking.revert(status, bound, seen.now, progress.text))
+
+    async def _mark(self, version: AppVersion, annotation: str | None) -> None:
+        metadata = version.metadata
+        value = {"metadata": {"uid": metadata.uid, "annotations": {DEPLOYED_KEY: annotation}}}
+        patch = MergePatch(value)
+        await self._context.client.patch(APP_VERSIONS, metadata.name, patch, metadata.namespace)
+
+    # What is kept
+
+    async def _save(self, application: Application) -> bool:
+        """Keep the spec that is about to be deployed. Raises ApiError."""
+        metadata = application.metadata
+        if any(known.generation == metadata.generation for known in application.status.checked):
+            return True
+        return await save_revision(self._context.client, metadata)
+
+    async def _clean(self, application: Application) -> None:
+        """Delete checks and revisions that the stored status does not name. Raises ApiError."""
+        client, metadata = self._context.client, application.metadata
+        status = application.status
+        records = (*status.checked, *([status.proposed] if status.proposed else []))
+        names = {known.check for known in records}
+        for version in self._versions(application):
+            if version.metadata.name not in names:
+                await client.delete(
+                    APP_VERSIONS,
+                    version.metadata.name,
+                    metadata.namespace,
+                    uid=version.metadata.uid,
+                    missing_ok=True,
+                )
+        kept = frozenset(known.generation for known in status.checked)
+        if self._kept.get(metadata.uid) != kept:
+            await delete_revisions(client, metadata, kept)
+            self._kept[metadata.uid] = kept
+
+    def _versions(self, application: Application) -> Iterator[AppVersion]:
+        store = self._stores.get(APP_VERSIONS)
+        place = (application.metadata.namespace, f"{APPLICATION_PREFIX}{application.metadata.name}")
+        for version in store.by_index("app", place) if store else ():
+            if _is_of(version, application):
+                yield version
+
+
+def _is_of(version: AppVersion, application: Application) -> bool:
+    controller = version.metadata.controller
+    return controller is not None and controller.uid == application.metadata.uid
+
+
+def _of(progress: CheckProgress) -> str:
+    return f": {progress.text}" if progress.text else ""
+
+
+def _state_of(progress: CheckProgress) -> tuple[str, str]:
+    """Return the reason and the text of the condition Checked before a deployment."""
+    if progress.has_failed:
+        return checking.CHECK_FAILED, _of(progress)
+    if progress.may_deploy:
+        return PASSED, ""
+    if progress.lacks_definition:
+        return checking.DEFINITION_NOT_FOUND, _of(progress)
+    return checking.CHECKING, ""

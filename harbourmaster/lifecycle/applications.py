@@ -1,0 +1,108 @@
+"""The KeptnAppVersion that runs the checks of an Application, which placement deploys.
+
+The phase machine takes it through its phases like that of a KeptnApp; its deployment is that of the
+Application, of which an annotation tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.gates.names import NAME_LIMIT, resource_name
+from harbourmaster.lifecycle.check_facts import check_reports
+from harbourmaster.lifecycle.model import (
+    APPLICATION_PREFIX,
+    FAILED,
+    AppVersion,
+    AppVersionSpec,
+    WorkloadEntry,
+)
+from harbourmaster.lifecycle.phases import APPLICATION_PHASES, PASSED, state_of
+from harbourmaster.lifecycle.waiting import may_begin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from harbourmaster.api.metadata import OwnerReference
+    from harbourmaster.lifecycle.check_facts import CheckReport, Facts
+    from harbourmaster.lifecycle.model import Checks
+
+DEPLOYED_KEY: Final = "placement.harbourmaster.dev/deployed"
+"""The annotation by which placement says that the Application is deployed and ready."""
+_NAME_LEAST: Final = 60
+_SHOWN: Final = 3
+
+
+class CheckProgress(NamedTuple):
+    """The progress of checks; ``text`` names those that failed or that lack their definition."""
+
+    may_deploy: bool = False
+    """Whether all before the deployment passed, and none after it failed."""
+    has_failed: bool = False
+    has_ended: bool = False
+    """Whether all passed."""
+    lacks_definition: bool = False
+    text: str = ""
+
+
+def application_version(
+    application: Metadata,
+    owner: OwnerReference,
+    checks: Checks,
+    generation: int,
+    context: Mapping[str, str],
+    seed: str,
+) -> AppVersion:
+    """Return the version of a generation of an Application; ``seed`` is the end of its name."""
+    version = str(generation)
+    fields = {name: getattr(checks, name) for name in checks.__struct_fields__}
+    return AppVersion(
+        metadata=Metadata(
+            name=resource_name(
+                NAME_LIMIT, _NAME_LEAST, "application", application.name, version, seed
+            ),
+            namespace=application.namespace,
+            owner_references=(owner,),
+        ),
+        spec=AppVersionSpec(
+            app_name=f"{APPLICATION_PREFIX}{application.name}",
+            version=version,
+            workloads=(WorkloadEntry(name=application.name, version=version),),
+            metadata=dict(context),
+            **fields,
+        ),
+    )
+
+
+def progress_of(version: AppVersion, facts: Facts, now: datetime) -> CheckProgress:
+    """Return how far the checks of an Application's version are."""
+    has_failed = version.status.status == FAILED
+    reports = check_reports(
+        version, facts, now, phases=[phase for phase in APPLICATION_PHASES if phase.checks]
+    )
+    faults = [report for report in reports if _is_at_fault(report, has_failed=has_failed)]
+    texts = [text for report in faults[:_SHOWN] for text in _texts(report)]
+    more = len(faults) - _SHOWN
+    return CheckProgress(
+        may_deploy=may_begin(version) and not has_failed,
+        has_failed=has_failed,
+        has_ended=all(state_of(version.status, phase) in PASSED for phase in APPLICATION_PHASES),
+        lacks_definition=bool(faults) and not has_failed,
+        text="; ".join([*texts, f"and {more} more"] if more > 0 else texts),
+    )
+
+
+def _is_at_fault(report: CheckReport, *, has_failed: bool) -> bool:
+    return report.state == FAILED if has_failed else report.fault == "definition-missing"
+
+
+def _texts(report: CheckReport) -> Iterator[str]:
+    """Yield the check with values and thresholds that are not met, or its message."""
+    name = f"{report.kind} {report.name}"
+    unmet = [objective.text for objective in report.objectives if objective.state == FAILED]
+    if report.fault == "definition-missing":
+        yield f"the definition of {name} does not exist"
+    else:
+        yield f"{name}: {', '.join(unmet) or report.message or 'failed'}"

@@ -1,0 +1,188 @@
+"""Decides what is checked before an application is deployed, changed or moved.
+
+Until the checks of a generation for a cluster passed, nothing is bound: the choice is in
+``status.proposed``. The decision is taken again afterwards, and prefers the cluster that was
+checked as long as it suits. Checks after the deployment end a generation's record in
+``status.checked``, or return the application to the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from harbourmaster.placement.application_status import format_time
+from harbourmaster.placement.deployed import DEPLOYED, READY
+from harbourmaster.placement.model import (
+    CHECKED,
+    DEGRADED,
+    FAILED,
+    FALSE,
+    PASSED,
+    PENDING,
+    SCHEDULED,
+    TRUE,
+    CheckedGeneration,
+    Condition,
+    condition,
+    with_conditions,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from harbourmaster.placement.decision import Decision
+    from harbourmaster.placement.model import Application, ApplicationStatus
+
+CHECKING: Final = "Checking"
+CHECK_FAILED: Final = "CheckFailed"
+DEFINITION_NOT_FOUND: Final = "DefinitionNotFound"
+LIFECYCLE_OFF: Final = "LifecycleOff"
+NOT_REQUIRED: Final = "NotRequired"
+POST_CHECK_FAILED: Final = "PostCheckFailed"
+REVERTED: Final = "Reverted"
+TOO_LARGE: Final = "TooLarge"
+_UNKNOWN: Final = "Unknown"
+_STATUSES: Final = {PASSED: TRUE, NOT_REQUIRED: TRUE, CHECKING: _UNKNOWN}
+_STATUSES[DEFINITION_NOT_FOUND] = _UNKNOWN
+_LONGEST: Final = 1024
+
+
+def cause_of(application: Application, decision: Decision) -> str:
+    """Return which changes of a decision need a check, separated by commas; empty for none."""
+    checks, status = application.spec.checks, application.status
+    if checks is None or not _binds(decision):
+        return ""
+    if status.scheduled_to is None:
+        causes = ["Deploy"]
+    else:
+        is_update = decision.generation != status.scheduled_generation
+        is_skipped = not decision.is_elective and checks.forced_moves == "Skip"
+        is_move = decision.target is not None and not is_skipped
+        causes = [*(["Update"] if is_update else []), *(["Move"] if is_move else [])]
+    return ",".join(cause for cause in causes if cause in checks.when)
+
+
+def _binds(decision: Decision) -> bool:
+    """Whether a decision hands a generation over to a cluster."""
+    return decision.target is not None or decision.outcome == "Stayed"
+
+
+def proposal(application: Application, decision: Decision, cause: str) -> CheckedGeneration:
+    """Return what a decision wants to deploy, without the name of its check."""
+    target, current = decision.target, application.status.scheduled_to
+    name, uid = (target.name, target.uid) if target is not None else ("", "")
+    if target is None and current is not None:
+        name, uid = current.name, current.uid
+    return CheckedGeneration(generation=decision.generation, name=name, uid=uid, cause=cause)
+
+
+def is_same(known: CheckedGeneration | None, wanted: CheckedGeneration) -> bool:
+    """Return whether both are of the same generation and cluster."""
+    return known is not None and (known.generation, known.uid) == (wanted.generation, wanted.uid)
+
+
+def with_result(
+    status: ApplicationStatus, now: datetime, generation: int, reason: str, text: str = ""
+) -> ApplicationStatus:
+    """Return the status with the condition Checked; ``reason`` says its value."""
+    wanted = Condition(
+        type=CHECKED,
+        status=_STATUSES.get(reason, FALSE),
+        reason=reason,
+        message=text[:_LONGEST],
+        observed_generation=generation,
+    )
+    return replace(status, conditions=with_conditions(status.conditions, format_time(now), wanted))
+
+
+def propose(
+    status: ApplicationStatus, wanted: CheckedGeneration, now: datetime, reason: str, text: str
+) -> ApplicationStatus:
+    """Return the status while something is checked, or its check has failed."""
+    scheduled = condition(status.conditions, SCHEDULED)
+    if scheduled is not None and scheduled.status == FALSE:
+        # A cluster suits now.
+        conditions = tuple(part for part in status.conditions if part.type != SCHEDULED)
+        status = replace(status, conditions=conditions, retries_left=None, next_retry_time="")
+    where = f"generation {wanted.generation} is not deployed to '{wanted.name}'"
+    phase = PENDING if status.phase in {"", DEGRADED, FAILED} else status.phase
+    proposed = replace(status, proposed=wanted, phase=phase)
+    return with_result(proposed, now, wanted.generation, reason, f"{where}{text}")
+
+
+def bind(
+    before: ApplicationStatus, bound: ApplicationStatus, wanted: CheckedGeneration, now: datetime
+) -> ApplicationStatus:
+    """Return the status ``bound`` with the record of what is deployed from now on.
+
+    A generation that is deployed without a check counts as passed.
+    """
+    last, others = next(iter(before.checked), None), before.checked
+    if last is not None and not wanted.check and last.generation == wanted.generation:
+        # It moves only, so its last checks count on.
+        moved = replace(last, name=wanted.name, uid=wanted.uid)
+        return replace(bound, checked=(moved, *others[1:]))
+    if last is not None and is_same(last, wanted):
+        wanted, others = replace(wanted, result=last.result), others[1:]
+    elif not wanted.check:
+        wanted = replace(wanted, result=PASSED)
+    passed = [record for record in others if record.result == PASSED]
+    status = replace(bound, checked=(wanted, *passed[:1]))
+    if before.proposed is not None and wanted.generation < before.proposed.generation:
+        return status
+    reason = PASSED if wanted.check else NOT_REQUIRED
+    text = f"generation {wanted.generation} is deployed to '{wanted.name}'"
+    return with_result(replace(status, proposed=None), now, wanted.generation, reason, text)
+
+
+def is_ready_there(status: ApplicationStatus, record: CheckedGeneration) -> bool:
+    """Whether a generation is deployed and ready on its cluster."""
+    placed, running = status.scheduled_to, status.running_on
+    conditions = [condition(status.conditions, name) for name in (DEPLOYED, READY)]
+    return (
+        placed is not None
+        and placed.uid == record.uid
+        and running is not None
+        and running.name == placed.name
+        and all(
+            part is not None
+            and part.status == TRUE
+            and part.observed_generation == record.generation
+            for part in conditions
+        )
+    )
+
+
+def record_end(
+    status: ApplicationStatus, now: datetime, *, has_passed: bool, text: str
+) -> ApplicationStatus:
+    """Return the status after the last checks of the deployed generation."""
+    last = replace(status.checked[0], result=PASSED if has_passed else FAILED)
+    ended = replace(status, checked=(last, *status.checked[1:]))
+    if status.proposed is not None:
+        return ended
+    reason = PASSED if has_passed else POST_CHECK_FAILED
+    where = f"generation {last.generation} on '{last.name}'"
+    return with_result(ended, now, last.generation, reason, f"{where}: {text}" if text else where)
+
+
+def revert(
+    status: ApplicationStatus,
+    bound: ApplicationStatus,
+    now: datetime,
+    text: str,
+) -> ApplicationStatus:
+    """Return the status ``bound`` of the earlier generation, and that the later one has failed."""
+    failed, former = status.checked
+    placed = bound.scheduled_to
+    if placed is not None:
+        former = replace(former, name=placed.name, uid=placed.uid)
+    proposed = replace(failed, result=FAILED)
+    reverted = replace(bound, checked=(former,), proposed=proposed)
+    text = (
+        f"generation {failed.generation} on '{failed.name}' failed ({text}): generation "
+        f"{former.generation} is deployed to '{former.name}' again"
+    )
+    return with_result(reverted, now, failed.generation, REVERTED, text)
