@@ -22,8 +22,8 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.controller.lifecycle.app_versions import DEPLOYED_KEY
 from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.lifecycle.conversion import UNCONVERTED
 from helpers.cluster import STRICTLY, create, path_of, role_binding, role_of, why_refused
 from helpers.flow.manifests import (

@@ -23,7 +23,6 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.controller.extender import rollouts
-from harbourmaster.controller.lifecycle.app_versions import DEPLOYED_KEY
 from harbourmaster.controller.registration import controller as registration
 from harbourmaster.controller.rescheduling.eviction_client import DELETION
 from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
@@ -31,6 +30,7 @@ from harbourmaster.gates.known_keys import IS_OFF, KNOWN_KEYS, PREFIXES
 from harbourmaster.gates.metadata import OPT_IN, READ_KEYS
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, RERUN_KEY, RERUN_NOTES
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.lifecycle.conversion import UNCONVERTED
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.functions import copy_name, function_name

@@ -47,7 +47,6 @@ FOR_OTHERS = {
 """Fields that no model reads: they are for people and for provisioners."""
 UNUSED = {
     "Application": {
-        ".status.proposed.result",
         ".status.runningOn.kind",
         ".status.runningOn.namespace",
     },
