@@ -74,7 +74,8 @@ SHARED: Final = {
 }
 """The caches of the lifecycle that checks read, by the names under which they are shared."""
 _LIFECYCLE_OFF: Final = (
-    ": the controllers of deployment gates do not run: set lifecycle.enabled, or remove spec.checks"
+    ": the controllers of deployment gates do not run: add lifecycle to controllers, or remove "
+    "spec.checks"
 )
 _LABELS: Final = 64
 _decode_spec: Final = msgspec.json.Decoder(ApplicationSpec).decode
@@ -109,12 +110,18 @@ class ApplicationChecks:
 
         Raises ApiError.
         """
+        decision, status = await self._settle(application, snapshot)
+        await self._clean(application, status)
+        return decision, status
+
+    async def _settle(
+        self, application: Application, snapshot: TimedPass
+    ) -> tuple[Decision, ApplicationStatus]:
         if application.spec.checks is None:
             status = application.status
             conditions = tuple(part for part in status.conditions if part.type != CHECKED)
             status = replace(status, proposed=None, checked=(), conditions=conditions)
             application = replace(application, status=status)
-        await self._clean(application)
         application = await self._follow_deployed(application, snapshot)
         subject, decision = await self._decide(application, snapshot)
         bound = self._settled(subject, decision, snapshot)
@@ -341,11 +348,18 @@ class ApplicationChecks:
             return True
         return await save_revision(self._context.client, metadata)
 
-    async def _clean(self, application: Application) -> None:
-        """Delete checks and revisions that the stored status does not name. Raises ApiError."""
+    async def _clean(self, application: Application, status: ApplicationStatus) -> None:
+        """Delete checks and revisions that neither the stored nor the next status names.
+
+        Raises ApiError.
+        """
         client, metadata = self._context.client, application.metadata
-        status = application.status
-        records = (*status.checked, *([status.proposed] if status.proposed else []))
+        records = [
+            *(*application.status.checked, *status.checked),
+            *filter(None, (application.status.proposed, status.proposed)),
+        ]
+        if application.spec.checks is None:
+            records = []
         names = {known.check for known in records}
         for version in self._versions(application):
             if version.metadata.name not in names:
@@ -356,7 +370,7 @@ class ApplicationChecks:
                     uid=version.metadata.uid,
                     missing_ok=True,
                 )
-        kept = frozenset(known.generation for known in status.checked)
+        kept = frozenset(known.generation for known in records)
         if self._kept.get(metadata.uid) != kept:
             await delete_revisions(client, metadata, kept)
             self._kept[metadata.uid] = kept

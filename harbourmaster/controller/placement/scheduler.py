@@ -188,6 +188,7 @@ class Scheduler(PlacementReconciler[Application]):
         has_checks = application.spec.checks is not None or before.checked or before.proposed
         if has_checks and not application.metadata.deletion_timestamp:
             decision, status = await self._checks.settle(application, snapshot)
+            status = before if status == before else status
         else:
             decision = decide_confirmed(
                 application, snapshot.seen, snapshot.move_limits, since=since
