@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.gates.names import NAME_LIMIT, resource_name
-from harbourmaster.lifecycle.check_facts import check_reports
+from harbourmaster.lifecycle.check_facts import check_reports, phases_before
 from harbourmaster.lifecycle.model import (
     APPLICATION_PREFIX,
     FAILED,
@@ -79,9 +79,8 @@ def application_version(
 def progress_of(version: AppVersion, facts: Facts, now: datetime) -> CheckProgress:
     """Return how far the checks of an Application's version are."""
     has_failed = version.status.status == FAILED
-    reports = check_reports(
-        version, facts, now, phases=[phase for phase in APPLICATION_PHASES if phase.checks]
-    )
+    phases = APPLICATION_PHASES if may_begin(version) else phases_before(version)
+    reports = check_reports(version, facts, now, phases=[phase for phase in phases if phase.checks])
     faults = [report for report in reports if _is_at_fault(report, has_failed=has_failed)]
     texts = [text for report in faults[:_SHOWN] for text in _texts(report)]
     more = len(faults) - _SHOWN

@@ -50,7 +50,7 @@ async def test_a_check_that_fails_keeps_the_first_deployment_away(flow, planes, 
         status = (await flow.fetch())["status"]
         assert "scheduledTo" not in status
         assert await first.names() == set()
-        message = next(part["message"] for part in status["conditions"] if part["type"] == "Checked")
-        assert message == (
+        checked = next(part for part in status["conditions"] if part["type"] == "Checked")
+        assert checked["message"] == (
             "generation 1 is not deployed to 'one': evaluation few-errors: errors → 7 (<5)"
         )

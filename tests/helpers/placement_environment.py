@@ -98,7 +98,7 @@ class PlacementEnv:
             tell=self._tell,
         )
         self.schedulers = {
-            APPLICATIONS: Scheduler(controller._context),
+            APPLICATIONS: Scheduler(controller._context, controller._checks),
             CLUSTERS: CloudScheduler(controller._context),
             MAGNUM_CLUSTERS: ProjectScheduler(controller._context),
         }

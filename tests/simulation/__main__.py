@@ -22,6 +22,7 @@ def main():
     parser.add_argument("--trace", help="write the whole trace to this file")
     parser.add_argument("--applications", type=int, help="place so many on --clusters, instead")
     parser.add_argument("--clusters", type=int, default=6)
+    parser.add_argument("--checks", action="store_true", help="check each of the applications")
     parser.add_argument("--pods", type=int, help="simulate a large cluster with so many, instead")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--apps", type=int, default=2000)
@@ -73,7 +74,7 @@ def place(seeds, options):
     for seed in seeds:
         start = cpu_time()
         try:
-            text = run(seed, options.applications, options.clusters)
+            text = run(seed, options.applications, options.clusters, checks=options.checks)
         except UncausedWriteError as error:
             print(f"seed {seed}: {error}")
             return 1

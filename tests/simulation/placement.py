@@ -16,13 +16,16 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from harbourmaster.api import resources as kinds
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.placement import members, session
+from harbourmaster.controller.placement.checks import SHARED
 from harbourmaster.controller.placement.controller import PlacementController
 from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.connection import Connection
 from harbourmaster.kube.untrusted_kubeconfig import Access
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.placement.manifests import UID_LABEL
 from harbourmaster.placement.model import BoundServer
 from harbourmaster.placement.server_binding import judge_server
@@ -43,6 +46,8 @@ QUIET = 700.0
 LONGEST = 6 * 3600.0
 AUDITED = {kinds.CONFIG_MAPS, kinds.DEPLOYMENTS, kinds.JOBS, BOATS}
 METRICS = 10
+PRE_PHASES = ("preDeploymentStatus", "preDeploymentEvaluationStatus")
+POST_PHASES = ("workloadOverallStatus", "postDeploymentStatus", "postDeploymentEvaluationStatus")
 
 
 class UncausedWriteError(AssertionError):
@@ -56,7 +61,8 @@ class PlacementSimulation:
     of its application, or a change of the object by another client.
     """
 
-    def __init__(self, seed, applications, clusters):
+    def __init__(self, seed, applications, clusters, *, checks=False):
+        self._has_checks = checks
         self.chance = random.Random(seed)  # noqa: S311 - no secret
         self._uids = random.Random(f"{seed}/uids")  # noqa: S311 - no secret
         self.faults = []
@@ -150,9 +156,13 @@ class PlacementSimulation:
             now=self.now,
             clock=loop.time,
         )
-        controller = PlacementController(runtime, None)
+        lifecycle, shared = LifecycleCaches(self._client), {}
+        if self._has_checks:
+            shared = {name: getattr(lifecycle, name) for name in SHARED.values()}
+        controller = PlacementController(runtime, None, shared)
         caches = (controller.caches, controller.deployment.caches)
         reflectors = [reflector.run() for cache in caches for reflector in cache.reflectors]
+        reflectors += [cache.run() for cache in shared.values()]
         controllers = (*controller.deciding, *controller.deployment.controllers)
         async with running(*reflectors, *(each.lead() for each in controllers)):
             yield
@@ -167,6 +177,8 @@ class PlacementSimulation:
             spec = {"min": 0, "max": 1, "provider": source}
             self.hub.make(kinds.GLOBAL_METRICS, {"metadata": {"name": f"m{number}"}, "spec": spec})
         self._set_metrics()
+        definition = {"metadata": {"name": "steady", "namespace": TEAM}, "spec": {"objectives": []}}
+        self.hub.make(kinds.EVALUATION_DEFINITIONS, definition)
         for number, name in enumerate(self.members):
             data = {"kubeconfig": base64.b64encode(name.encode()).decode()}
             metadata = {"name": name, "namespace": TEAM}
@@ -228,6 +240,14 @@ class PlacementSimulation:
                 spec["migrationOrder"] = "CreateFirst"
         metadata = {"name": name, "namespace": TEAM}
         spec["manifests"] = manifests
+        if self._has_checks:
+            checks = {"evaluations": ["steady"]}
+            spec["checks"] = {
+                "preDeployment": checks,
+                "postDeployment": checks,
+                "when": ["Deploy", "Update", "Move"],
+                "onFailure": ("Keep", "Revert")[number % 2],
+            }
         self.hub.make(kinds.APPLICATIONS, {"metadata": metadata, "spec": spec})
 
     def _update(self, name, turn):
@@ -242,6 +262,30 @@ class PlacementSimulation:
     def _delete(self, name):
         if self.hub.find_object(kinds.APPLICATIONS, (TEAM, name)) is not None:
             self.hub.remove(kinds.APPLICATIONS, name, TEAM)
+
+    def _run_checks(self, version):
+        """Pass the checks of an application's version as far as its deployment, or fail some."""
+        stored = self.hub.find_object(kinds.APP_VERSIONS, (TEAM, version["metadata"]["name"]))
+        if stored is None or stored["metadata"]["uid"] != version["metadata"]["uid"]:
+            return
+        is_deployed = DEPLOYED_KEY in (stored["metadata"].get("annotations") or {})
+        before = (stored.get("status") or {}).get("status", "Pending")
+        if before in {"Succeeded", "Failed"} or (before == "Progressing" and not is_deployed):
+            return
+        phases = POST_PHASES if is_deployed else PRE_PHASES
+        has_failed = self.chance.random() < 0.1
+        status = dict.fromkeys(phases, "Succeeded")
+        status["status"] = "Succeeded" if is_deployed else "Progressing"
+        if not is_deployed:
+            item = {"definitionName": "steady", "status": "Succeeded"}
+            status["preDeploymentEvaluationTaskStatus"] = [item]
+        if has_failed:
+            status |= {phases[-1]: "Failed", "status": "Failed"}
+
+        def change(current):
+            current["status"] = {**(current.get("status") or {}), **status}
+
+        self.hub.change(kinds.APP_VERSIONS, stored, change, "status")
 
     def _autoscale(self, name):
         replicas = self.chance.randint(1, 9)
@@ -263,6 +307,8 @@ class PlacementSimulation:
     def _note_hub_change(self, change):
         self._is_hub_changed |= self.hub.actor is not None
         self._last_change = asyncio.get_running_loop().time()
+        if change.resource == kinds.APP_VERSIONS and change.after is not None:
+            self.later(1, self._run_checks, change.after)
         if change.resource == kinds.APPLICATIONS and change.after is not None:
             is_new = change.before is None or _cause(change.before) != _cause(change.after)
             self._causes[change.after["metadata"]["name"]] += is_new
@@ -334,6 +380,8 @@ class PlacementSimulation:
             where = {cluster for cluster, other in objects if other == name} - silent
             conditions = {entry["type"]: entry for entry in status.get("conditions", ())}
             is_ready = conditions.get("Ready", {}).get("status") == "True"
+            if place is None and conditions.get("Checked", {}).get("reason") == "CheckFailed":
+                is_ready, where = True, where or {None}
             if place not in silent and not (is_ready and where == {place}):
                 yield f"{name} is placed on {place}, and is on {where}: {conditions}"
         known = {stored["metadata"]["uid"] for stored in self.hub.every(kinds.APPLICATIONS)}
@@ -353,14 +401,14 @@ class PlacementSimulation:
             raise UncausedWriteError(text)
 
 
-def run(seed, applications, clusters):
+def run(seed, applications, clusters, *, checks=False):
     """Simulate; return a line on what was written. Raises UncausedWriteError."""
     clock.seed(seed)
     configure_logging("error", "json", stream=sys.stderr)
     made = []
 
     async def begin():
-        made.append(PlacementSimulation(seed, applications, clusters))
+        made.append(PlacementSimulation(seed, applications, clusters, checks=checks))
         return await made[0].run()
 
     with asyncio.Runner(loop_factory=_loop) as runner:
@@ -388,7 +436,10 @@ def _cause(application):
     """Return the parts of an application that cause writes on its clusters."""
     metadata, status = application["metadata"], application.get("status") or {}
     place = (status.get("scheduledTo") or {}).get("name")
-    return metadata["generation"], metadata.get("deletionTimestamp"), place
+    generation = metadata["generation"]
+    if "checks" in application["spec"]:
+        generation = status.get("scheduledGeneration")
+    return generation, metadata.get("deletionTimestamp"), place
 
 
 def _spec(obj):

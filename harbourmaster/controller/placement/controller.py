@@ -105,7 +105,12 @@ class PlacementController:
         self._checks = ApplicationChecks(context, lifecycle, places)
         self._lifecycle = lifecycle
         self._sampler = made(SAMPLER, self._start_sampler)
-        self._scheduler = made(SCHEDULER, self._start_scheduler, workers=_WORKERS)
+        # Without all definitions, each check would count as one of other definitions.
+        shared = [lifecycle[name] for name in SHARED.values() if lifecycle]
+        reflectors = (*self.caches.reflectors, *shared)
+        self._scheduler = Controller(
+            SCHEDULER, self._start_scheduler, metrics, reflectors=reflectors, workers=_WORKERS
+        )
         self._clouds = made(CLOUD_SCHEDULER, lambda _queue: CloudScheduler(context), workers=4)
         self._projects = made(PROJECT_SCHEDULER, lambda _queue: ProjectScheduler(context))
         self.deciding = (self._sampler, self._scheduler, self._clouds, self._projects)

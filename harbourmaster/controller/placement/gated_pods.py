@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PODS: Final = 100
 """Pods of an object that are looked at."""
+_NAMED: Final = 8
+"""Pods that are named besides the first one."""
 _decode_pod: Final = msgspec.json.Decoder(ObservedPod).decode
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
@@ -31,13 +33,19 @@ _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 async def find_gate(client: Client, namespace: str, selector: str) -> str:
     """Say at which gate a selected pod is held, and for what; empty if none is seen there."""
     page = await client.list(PODS, namespace, limit=_PODS, label_selector=selector)
+    held = []
     for raw in page.items:
         # Another controller may have created a pod that cannot be read.
         with contextlib.suppress(msgspec.DecodeError):
             pod = _decode_pod(raw)
             if describe_gate(pod):
-                return describe_gate(pod, await describe_checks(client, raw))
-    return ""
+                held.append((pod, raw))
+    if not held:
+        return ""
+    text = describe_gate(held[0][0], await describe_checks(client, held[0][1]))
+    others = [pod.metadata.name for pod, _raw in held[1:]]
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"{text}; so are {', '.join(others[:_NAMED])}{more}" if others else text
 
 
 async def describe_checks(client: Client, raw: msgspec.Raw) -> str:
