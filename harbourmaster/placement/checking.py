@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 CHECKING: Final = "Checking"
 CHECK_FAILED: Final = "CheckFailed"
+DEPLOYING: Final = "Deploying"
+"""The reason of an application that may be deployed, and is not checked afterwards yet."""
 DEFINITION_NOT_FOUND: Final = "DefinitionNotFound"
 LIFECYCLE_OFF: Final = "LifecycleOff"
 NOT_REQUIRED: Final = "NotRequired"
@@ -45,7 +47,8 @@ REVERTED: Final = "Reverted"
 TOO_LARGE: Final = "TooLarge"
 _UNKNOWN: Final = "Unknown"
 _STATUSES: Final = {PASSED: TRUE, NOT_REQUIRED: TRUE, CHECKING: _UNKNOWN}
-_STATUSES[DEFINITION_NOT_FOUND] = _UNKNOWN
+_STATUSES |= {DEFINITION_NOT_FOUND: _UNKNOWN, DEPLOYING: _UNKNOWN}
+_RESULTS: Final = {"": DEPLOYING, PASSED: PASSED, FAILED: POST_CHECK_FAILED}
 _LONGEST: Final = 1024
 
 
@@ -132,7 +135,7 @@ def bind(
     status = replace(bound, checked=(wanted, *passed[:1]))
     if before.proposed is not None and wanted.generation < before.proposed.generation:
         return status
-    reason = PASSED if wanted.check else NOT_REQUIRED
+    reason = _RESULTS[wanted.result] if wanted.check else NOT_REQUIRED
     text = f"generation {wanted.generation} is deployed to '{wanted.name}'"
     return with_result(replace(status, proposed=None), now, wanted.generation, reason, text)
 

@@ -17,7 +17,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.placement.controller import PlacementController
-from harbourmaster.controller.placement.scheduler import CloudScheduler, ProjectScheduler, Scheduler
+from harbourmaster.controller.placement.scheduler import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.placement.snapshots import SampleReconciler
 from harbourmaster.controller.runtime import Runtime
@@ -80,9 +80,13 @@ class PlacementEnv:
             now=lambda: NOW + timedelta(seconds=self.time),
             clock=lambda: self.time,
         )
-        self.controller = PlacementController(runtime, self.answers)
+        self.controller = PlacementController(runtime, self.answers, self.lifecycle())
         self.caches = self.controller.caches
         self.begin()
+
+    def lifecycle(self):
+        """The caches of the controllers of gates, which do not run here."""
+        return {}
 
     def begin(self):
         """A term of leadership, which remembers nothing."""
@@ -98,7 +102,7 @@ class PlacementEnv:
             tell=self._tell,
         )
         self.schedulers = {
-            APPLICATIONS: Scheduler(controller._context, controller._checks),
+            APPLICATIONS: controller._start_scheduler(None),
             CLUSTERS: CloudScheduler(controller._context),
             MAGNUM_CLUSTERS: ProjectScheduler(controller._context),
         }

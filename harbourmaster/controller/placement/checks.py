@@ -24,6 +24,7 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
     TASKS,
 )
+from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.revisions import (
     MOST_BYTES,
     compress_spec,
@@ -93,15 +94,16 @@ class ApplicationChecks:
         self._context = context
         self._stores = {kind: caches[name].store for kind, name in SHARED.items() if name in caches}
         self._places = places
-        self._specs: dict[str, tuple[int, ApplicationSpec]] = {}
-        """The spec of the deployed generation, by the UID of an Application."""
-        self._kept: dict[str, frozenset[int]] = {}
-        """The generations whose revisions are kept, by the UID of an Application."""
+        self._own_writes = OwnWrites()
+        self._specs: dict[str, tuple[str, int, ApplicationSpec]] = {}
+        """The UID of each Application, with its deployed generation and the spec of that."""
+        self._kept: dict[str, tuple[str, frozenset[int]]] = {}
+        """The UID of each Application, with the generations whose revisions are kept."""
 
-    def forget(self, uid: str) -> None:
+    def forget(self, key: str) -> None:
         """Drop what is known of a deleted Application."""
-        self._specs.pop(uid, None)
-        self._kept.pop(uid, None)
+        self._specs.pop(key, None)
+        self._kept.pop(key, None)
 
     async def settle(
         self, application: Application, snapshot: TimedPass
@@ -122,7 +124,10 @@ class ApplicationChecks:
             conditions = tuple(part for part in status.conditions if part.type != CHECKED)
             status = replace(status, proposed=None, checked=(), conditions=conditions)
             application = replace(application, status=status)
-        application = await self._follow_deployed(application, snapshot)
+        application, reverted = await self._follow_deployed(application, snapshot)
+        if reverted is not None:
+            # It is told before anything else is proposed.
+            return reverted, application.status
         subject, decision = await self._decide(application, snapshot)
         bound = self._settled(subject, decision, snapshot)
         if application.spec.checks is None:
@@ -170,13 +175,13 @@ class ApplicationChecks:
         metadata, checks = application.metadata, application.spec.checks
         if generation in {0, metadata.generation} or checks is None:
             return None
-        known = self._specs.get(metadata.uid)
-        if known is None or known[0] != generation:
+        known = self._specs.get(metadata.key)
+        if known is None or known[:2] != (metadata.uid, generation):
             text = await load_spec(self._context.client, metadata, generation)
             if text is None:
                 return None
-            known = self._specs[metadata.uid] = (generation, _decode_spec(text))
-        spec = replace(known[1], checks=checks)
+            known = self._specs[metadata.key] = (metadata.uid, generation, _decode_spec(text))
+        spec = replace(known[2], checks=checks)
         return replace(application, metadata=replace(metadata, generation=generation), spec=spec)
 
     # The checks before a deployment
@@ -290,18 +295,24 @@ class ApplicationChecks:
 
     # What follows a deployment
 
-    async def _follow_deployed(self, application: Application, snapshot: TimedPass) -> Application:
-        """Take the deployed generation through the checks after its deployment. Raises ApiError."""
+    async def _follow_deployed(
+        self, application: Application, snapshot: TimedPass
+    ) -> tuple[Application, Decision | None]:
+        """Take the deployed generation through the checks after its deployment.
+
+        Returns the decision of a revert as well. Raises ApiError.
+        """
         status, now = application.status, snapshot.seen.now
         last = status.checked[0] if status.checked else None
         version = self._version(application, last.check) if last is not None else None
         if last is None or version is None or last.result == PASSED:
-            return application
-        if DEPLOYED_KEY not in version.metadata.annotations:
-            if checking.is_ready_there(status, last):
-                await self._mark(version, "true")
-            return application
+            return application, None
         progress, checks = self._progress(version, snapshot), application.spec.checks
+        if DEPLOYED_KEY not in version.metadata.annotations and not progress.has_failed:
+            is_ready = checking.is_ready_there(status, last)
+            if is_ready and not self._own_writes.hide(version.metadata):
+                await self._mark(version, "true")
+            return application, None
         if progress.has_ended:
             status = checking.record_end(status, now, has_passed=True, text="")
         elif progress.has_failed and last.result != FAILED:
@@ -311,11 +322,11 @@ class ApplicationChecks:
                 await self._mark(version, None)
                 return reverted
             status = checking.record_end(status, now, has_passed=False, text=progress.text)
-        return replace(application, status=status)
+        return replace(application, status=status), None
 
     async def _revert(
         self, application: Application, snapshot: TimedPass, progress: CheckProgress
-    ) -> Application | None:
+    ) -> tuple[Application, Decision] | None:
         """Return the Application after a revert; None if no earlier generation is kept."""
         status, seen = application.status, snapshot.seen
         former = status.checked[1] if len(status.checked) > 1 else None
@@ -331,13 +342,15 @@ class ApplicationChecks:
         if decision.target is None or decision.target.uid != former.uid:
             decision = decision.with_current("Stayed", "its checks failed after the deployment")
         bound = self._settled(earlier, decision, snapshot)
-        return replace(application, status=checking.revert(status, bound, seen.now, progress.text))
+        status = checking.revert(status, bound, seen.now, progress.text)
+        return replace(application, status=status), decision
 
     async def _mark(self, version: AppVersion, annotation: str | None) -> None:
         metadata = version.metadata
         value = {"metadata": {"uid": metadata.uid, "annotations": {DEPLOYED_KEY: annotation}}}
         patch = MergePatch(value)
         await self._context.client.patch(APP_VERSIONS, metadata.name, patch, metadata.namespace)
+        self._own_writes.note(metadata)
 
     # What is kept
 
@@ -363,6 +376,7 @@ class ApplicationChecks:
         names = {known.check for known in records}
         for version in self._versions(application):
             if version.metadata.name not in names:
+                self._own_writes.forget(version.metadata.key)
                 await client.delete(
                     APP_VERSIONS,
                     version.metadata.name,
@@ -370,10 +384,10 @@ class ApplicationChecks:
                     uid=version.metadata.uid,
                     missing_ok=True,
                 )
-        kept = frozenset(known.generation for known in records)
-        if self._kept.get(metadata.uid) != kept:
-            await delete_revisions(client, metadata, kept)
-            self._kept[metadata.uid] = kept
+        kept = (metadata.uid, frozenset(known.generation for known in records))
+        if self._kept.get(metadata.key) != kept:
+            await delete_revisions(client, metadata, kept[1])
+            self._kept[metadata.key] = kept
 
     def _versions(self, application: Application) -> Iterator[AppVersion]:
         store = self._stores.get(APP_VERSIONS)

@@ -101,8 +101,6 @@ class PlacementController:
             since=lambda: runtime.placement_since,
         )
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
-        places = (runtime.namespace, *runtime.settings.lifecycle.definition_namespaces)
-        self._checks = ApplicationChecks(context, lifecycle, places)
         self._lifecycle = lifecycle
         self._sampler = made(SAMPLER, self._start_sampler)
         # Without all definitions, each check would count as one of other definitions.
@@ -124,7 +122,9 @@ class PlacementController:
 
     def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
         self._snapshots.begin()
-        return Scheduler(self._context, self._checks)
+        runtime = self._runtime
+        places = (runtime.namespace, *runtime.settings.lifecycle.definition_namespaces)
+        return Scheduler(self._context, ApplicationChecks(self._context, self._lifecycle, places))
 
     def _start_sampler(self, queue: WorkQueue) -> Reconciler:
         # What an earlier term knew is outdated.

@@ -124,7 +124,7 @@ class PlacementReconciler(Generic[T]):
         """Decide about one object, and write what has changed. Raises ApiError."""
         context, obj = self._context, self._store.get(key)
         if obj is None:
-            self._own_writes.forget(key)
+            self._forget(key)
             return None
         if self._own_writes.hide(obj.metadata):
             return None
@@ -132,6 +132,9 @@ class PlacementReconciler(Generic[T]):
         namespace = "" if self.is_global else obj.metadata.namespace
         requeue_after = snapshot.requeue_after(namespace, context.clock())
         return await self._decide(obj, snapshot) if requeue_after is None else requeue_after
+
+    def _forget(self, key: str) -> None:
+        self._own_writes.forget(key)
 
     async def _decide(self, obj: T, snapshot: TimedPass) -> float | None:
         raise NotImplementedError
@@ -181,6 +184,10 @@ class Scheduler(PlacementReconciler[Application]):
     def __init__(self, context: SchedulingContext, checks: ApplicationChecks) -> None:
         super().__init__(context, context.caches.applications)
         self._checks = checks
+
+    def _forget(self, key: str) -> None:
+        super()._forget(key)
+        self._checks.forget(key)
 
     async def _decide(self, application: Application, snapshot: TimedPass) -> float | None:
         began, since = time.perf_counter(), self._context.since()
