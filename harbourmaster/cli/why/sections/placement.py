@@ -19,6 +19,7 @@ from harbourmaster.lifecycle.gate_verdict import release_command
 from harbourmaster.placement.checking import (
     CHECK_FAILED,
     CHECKING,
+    DEPLOYING,
     POST_CHECK_FAILED,
     REVERTED,
 )
@@ -130,7 +131,7 @@ def _state_of(record: ShownApplication | None) -> tuple[str, State, str]:
         text = f", which is not deployed on '{target}': {deployed.reason}: {deployed.message}"
         return "not-deployed", "fault", text.rstrip(": ")
     checked = record.checked
-    if checked is not None and checked.status != TRUE:
+    if checked is not None and checked.status != TRUE and checked.reason != DEPLOYING:
         state: State = "waits" if checked.reason == CHECKING else "fault"
         return "not-checked", state, f": {checked.reason}: {checked.message}"
     if not target:

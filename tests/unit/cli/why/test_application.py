@@ -141,6 +141,15 @@ CHECKING = {
 }
 
 
+DEPLOYING = {
+    **SILENT,
+    "conditions": [
+        {"type": "Checked", "status": "Unknown", "reason": "Deploying"},
+        {"type": "Ready", "status": "False", "reason": "ObjectsNotReady", "message": "0 of 1"},
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("status", "generation"),
     [
@@ -209,10 +218,11 @@ UNCONFIRMED = {
         UNCONFIRMED,
         CHECK_FAILED,
         CHECKING,
+        DEPLOYING,
     ],
     ids=[
         *("undecided", "moving", "nowhere", "not deployed", "not ready", "unconfirmed"),
-        *("check failed", "checking"),
+        *("check failed", "checking", "deploying"),
     ],
 )
 async def test_the_summary_is_the_cause_and_the_step_names_the_whole_kind(
