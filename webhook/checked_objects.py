@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.field_errors import FieldError, refusal
+from harbourmaster.api.field_errors import FieldError, forbidden, refusal
 from harbourmaster.api.sizes import LIMITS, size_errors
 from harbourmaster.evaluation.model import (
     Analysis,
@@ -31,6 +31,7 @@ from harbourmaster.lifecycle.evaluations import definition_errors
 from harbourmaster.lifecycle.model import App, EvaluationDefinition, TaskDefinition
 from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
+from harbourmaster.placement.model import Application
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
 from harbourmaster.placement.validation import ConstraintFieldError
 from harbourmaster.policies.model import AdmissionWarning
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 
 _CHECKED: Final = frozenset(("CREATE", "UPDATE", "", None))
 _MAX_CAUSES: Final = 32
+_WITHOUT_GATES: Final = forbidden(
+    "spec.checks",
+    "need the controllers of deployment gates: enable gates in the webhook's features and "
+    "lifecycle in the controller's controllers, or remove spec.checks",
+).as_warning()
 _INDEX: Final = re.compile(r"\[\d+\]")
 
 
@@ -101,7 +107,7 @@ def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
     return checks.faults(decode(checks.decoder, raw, "")) if checks is not None else ()
 
 
-def review_object(request: Request, group: str, kind: str) -> Response:
+def review_object(request: Request, group: str, kind: str, *, has_gates: bool = True) -> Response:
     """Refuse objects that can never work, and warn of faults that Keptn accepts.
 
     Deletions and objects under deletion always pass. Faults from before an update may stay, so
@@ -118,6 +124,8 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         obj = decode(checks.decoder, request.object, "")
         faults = [] if obj.metadata.deletion_timestamp else checks.faults(obj)
         name = obj.metadata.name or request.name or ""
+        if not has_gates and isinstance(obj, Application) and obj.spec.checks is not None:
+            faults.append(_WITHOUT_GATES)
     except MalformedError as error:
         if not checks.is_open:
             # The schema has refused it before, or is not installed yet.

@@ -193,9 +193,10 @@ def _pass_unknown(request: Request, _engine: Engine, _may_patch: bool) -> Verdic
     return skip("kind-unknown", f"objects of kind {shown} are not handled")
 
 
-def _check_object(request: Request, _engine: Engine, _may_patch: bool) -> Verdict:
+def _check_object(request: Request, engine: Engine, _may_patch: bool) -> Verdict:
     group, _, kind = request.kind_key
-    response = review_object(request, group, kind)
+    has_gates = "gates" in engine.settings.features
+    response = review_object(request, group, kind, has_gates=has_gates)
     return Verdict(VALID if response.allowed else INVALID, response)
 
 

@@ -6,7 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import APPS, CRON_JOBS, KEPTN_CONFIGS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import (
+    APPLICATIONS,
+    APPS,
+    CRON_JOBS,
+    KEPTN_CONFIGS,
+    PODS,
+    WORKLOAD_VERSIONS,
+)
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
@@ -58,18 +65,24 @@ _GATE_EXAMPLES: Final = """examples:
   harbourmaster gate release shop/cart-5d4f8-x7k2p --reason "incident 4711, checks are down"
   harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
   harbourmaster gate rerun deployment/cart -n shop --reason "the registry answers again"
+  harbourmaster gate rerun application/shop -n team --reason "the registry answers again"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
 _RELEASES: Final = "release a pod, or all waiting pods of a workload, whatever the state of their"
+_RERUNS: Final = "repeat the failed checks of a pod, of all waiting pods of a workload, or of an"
 _POD_ACTIONS: Final = {
     "release": ("pod", f"{_RELEASES} checks"),
-    "rerun": ("version", "repeat the failed checks of a pod, or of all waiting pods of a workload"),
+    "rerun": ("version", f"{_RERUNS} Application"),
 }
 """Actions on pods: the object that records the reason, and what the action does."""
 RELEASED: Final = {
     name: kinds[0] for name, kinds in KINDS.items() if kinds[0] in {*RESOURCES} - {CRON_JOBS}
 }
 """Types whose pods can be released, by every name."""
+_REPEATED: Final = {
+    **RELEASED,
+    **dict.fromkeys(names_of(APPLICATIONS, "kapp"), APPLICATIONS),
+}
 _AWAITED: Final = {**RELEASED, **dict.fromkeys(names_of(APPS, "app"), APPS)}
 _WAIT_DESCRIPTION: Final = """Wait until the newest version of a workload, a pod or a KeptnApp is
 released. A line is printed for each change of the reason. Exit codes: 0 released, 1 a check failed,
@@ -102,20 +115,21 @@ def add_gate(gate: ArgumentParser) -> None:
     wait.add_argument("--timeout", type=duration, default=600.0, metavar="DURATION", help=text)
     add_flags(wait, allow_ungated="exit with 0 if nothing of Harbourmaster holds its pods")
     add_output(wait, "text", "json")
-    types = ", ".join(resource.kind.lower() for resource in dict.fromkeys(RELEASED.values()))
     for name, (place, text) in _POD_ACTIONS.items():
+        types, is_release = (RELEASED, True) if name == "release" else (_REPEATED, False)
+        shown = ", ".join(resource.kind.lower() for resource in dict.fromkeys(types.values()))
         action = add_command(actions, name, text, run=f"gate:{name}")
         add_connection(action)
         _add_scheduler(action)
         action.add_argument(
             "subject",
-            type=partial(_gate_subject, RELEASED),
+            type=partial(_gate_subject, types),
             metavar="[NAMESPACE/]POD|TYPE/NAME",
-            help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
+            help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {shown}",
         )
         add_namespace(action)
         more = f"reason for the {name}; recorded with your name on the {place} and in an event"
-        action.add_argument("--reason", type=reason, required=True, metavar="TEXT", help=more)
+        action.add_argument("--reason", type=reason, required=is_release, metavar="TEXT", help=more)
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate:clear")
     add_connection(clear)

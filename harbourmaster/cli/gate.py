@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
-from harbourmaster.api.resources import APP_VERSIONS, EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    EVENTS,
+    PODS,
+    WORKLOAD_VERSIONS,
+)
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
@@ -41,7 +47,9 @@ from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.reruns import failed_checks
 from harbourmaster.lifecycle.workloads import names_of_pod
+from harbourmaster.placement.model import Application
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -66,6 +74,7 @@ _COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code
 """Fields of a report that programs get, besides those of ``fields_of``."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
+_decode_application: Final = msgspec.json.Decoder(Application).decode
 
 
 def release(arguments: Arguments) -> int:
@@ -74,7 +83,7 @@ def release(arguments: Arguments) -> int:
 
 
 def rerun(arguments: Arguments) -> int:
-    """Have the failed checks of waiting pods repeated.
+    """Have the failed checks of waiting pods, or of an Application, repeated.
 
     Only a request is written, into which admission writes the user. 0 requested, 1 not possible,
     2 no cluster.
@@ -196,22 +205,13 @@ async def _rerun(arguments: Arguments, client: Client) -> int:
     namespace, name = subject_of(arguments, given, client.connection.namespace)
     live = ClusterReader(client)
     try:
-        if resource == PODS:
-            pods = [decode_pod(await live.get(PODS, name, namespace), arguments.scheduler)]
+        if resource == APPLICATIONS:
+            failed, what = await _failed_of_application(live, namespace, name), "it names"
         else:
-            pods = await _pods_of(arguments, live, namespace, name)
-        versions = await live.list_all(WORKLOAD_VERSIONS, _decode_version, namespace)
-        apps = await live.list_all(APP_VERSIONS, _decode_app, namespace)
-        reports = reports_on(pods, versions, apps, (await live.caller()).now, {})
-        failed = {
-            (APP_VERSIONS, report.app_version_object)
-            if report.code == "app-failed"
-            else (WORKLOAD_VERSIONS, report.version_object)
-            for _, report in reports
-            if report.code in {"app-failed", "checks-failed"}
-        }
+            failed = await _failed_of_pods(arguments, live, namespace, name)
+            what = "a pod waits for"
         if not failed:
-            complain(f"{namespace}/{name}: not repeated: no check that a pod waits for has failed")
+            complain(f"{namespace}/{name}: not repeated: no check that {what} has failed")
             return LEFT
         notes = {RERUN_BY_KEY: None, RERUN_REASON_KEY: arguments.reason}
         request = {"labels": {RERUN_KEY: str(time.time_ns())}, "annotations": notes}
@@ -227,6 +227,36 @@ async def _rerun(arguments: Arguments, client: Client) -> int:
     except errors.ApiError as error:
         return await _explain_refusal(client, error, resource, (namespace, name), "repeated")
     return DONE
+
+
+async def _failed_of_pods(
+    arguments: Arguments, live: ClusterReader, namespace: str, name: str
+) -> set[tuple[Resource, str]]:
+    """Return the versions whose failed checks pods wait for. Raises an ApiError."""
+    if arguments.subject[0] == PODS:
+        pods = [decode_pod(await live.get(PODS, name, namespace), arguments.scheduler)]
+    else:
+        pods = await _pods_of(arguments, live, namespace, name)
+    versions = await live.list_all(WORKLOAD_VERSIONS, _decode_version, namespace)
+    apps = await live.list_all(APP_VERSIONS, _decode_app, namespace)
+    reports = reports_on(pods, versions, apps, (await live.caller()).now, {})
+    return {
+        (APP_VERSIONS, report.app_version_object)
+        if report.code == "app-failed"
+        else (WORKLOAD_VERSIONS, report.version_object)
+        for _, report in reports
+        if report.code in {"app-failed", "checks-failed"}
+    }
+
+
+async def _failed_of_application(
+    live: ClusterReader, namespace: str, name: str
+) -> set[tuple[Resource, str]]:
+    """Return the version whose failed checks an Application waits for. Raises an ApiError."""
+    application = _decode_application(await live.get(APPLICATIONS, name, namespace))
+    check = application.status.check
+    version = await live.read(APP_VERSIONS, check, _decode_app, namespace) if check else None
+    return {(APP_VERSIONS, check)} if version is not None and failed_checks(version) else set()
 
 
 async def _release_one(

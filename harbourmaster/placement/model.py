@@ -240,6 +240,12 @@ class ApplicationStatus(PlacedStatus, frozen=True, kw_only=True):
     checked: tuple[CheckedGeneration, ...] = ()
     last_decision: DecisionRecord | None = None
 
+    @property
+    def check(self) -> str:
+        """The KeptnAppVersion of what is proposed, otherwise of what is deployed, or ""."""
+        records = (self.proposed, *self.checked)
+        return next((record.check for record in records if record is not None), "")
+
 
 class Application(Part, frozen=True, kw_only=True):
     """Manifests that run in one cluster at a time."""

@@ -44,7 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.placement.constraints import Language
-    from harbourmaster.placement.model import MetricReference, RetryPolicy, TargetConstraints
+    from harbourmaster.placement.model import (
+        ApplicationChecks,
+        MetricReference,
+        RetryPolicy,
+        TargetConstraints,
+    )
 
 GLOBAL: Final = "Global"
 _LABELS: Final = "labels"
@@ -57,6 +62,7 @@ _MAX_TAKEN_OVER: Final = 2 * _MAX_METRICS
 """A Magnum cluster has those of its project as well."""
 _MAX_ITEMS: Final = 256
 _MAX_TESTS: Final = 32
+_MAX_CHECKS: Final = 32
 
 
 class ConstraintFieldError(FieldError, frozen=True, gc=False):
@@ -94,6 +100,8 @@ def _application(application: SubmittedApplication) -> Iterator[FieldError]:
     if spec.constraints is not None:
         at = "spec.constraints.cluster"
         yield from _constraints(at, spec.constraints.cluster, PARSED)
+    if spec.checks is not None:
+        yield from _checks(spec.checks)
     yield from _backoff(spec.backoff)
 
 
@@ -232,6 +240,30 @@ def _readiness(spec: SubmittedApplicationSpec) -> Iterator[FieldError]:
             yield required(f"{here}.values", "name at least one value")
         if not any(map(test.covers, names)):
             yield invalid(f"{here}.kind", test.kind, "no manifest has this kind, group and name")
+
+
+def _checks(checks: ApplicationChecks) -> Iterator[FieldError]:
+    at = "spec.checks"
+    pre, post = checks.pre_deployment, checks.post_deployment
+    lists = {
+        "preDeployment.tasks": pre.tasks,
+        "preDeployment.evaluations": pre.evaluations,
+        "postDeployment.tasks": post.tasks,
+        "postDeployment.evaluations": post.evaluations,
+    }
+    if not any(lists.values()):
+        yield required(at, "name a task or an evaluation, or remove spec.checks")
+    for field, names in lists.items():
+        here = f"{at}.{field}"
+        yield from _too_many(here, names, _MAX_CHECKS)
+        for index, name in enumerate(names[:_MAX_CHECKS]):
+            if not name:
+                yield required(f"{here}[{index}]", "name a definition of the same namespace")
+            elif name in names[:index]:
+                yield invalid(f"{here}[{index}]", name, "is given twice")
+            yield from check_name(f"{here}[{index}]", name)
+    if not checks.when:
+        yield required(f"{at}.when", "name at least one of Deploy, Update and Move")
 
 
 def _text(field: str, value: object, text: str) -> Iterator[FieldError]:

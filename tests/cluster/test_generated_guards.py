@@ -10,7 +10,10 @@ import pytest
 import yaml
 
 from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
     JOBS,
     NAMESPACES,
     PODS,
@@ -20,6 +23,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.lifecycle.conversion import UNCONVERTED
 from helpers.cluster import STRICTLY, create, path_of, role_binding, role_of, why_refused
 from helpers.flow.manifests import (
@@ -38,16 +42,16 @@ pytestmark = pytest.mark.gate
 
 LEDGER = "ledger-ledger"
 VERSION = f"{LEDGER}-1.0"
-KINDS = ("keptnworkloads", "keptnworkloadversions", "keptntasks")
-ALL_STATUSES = [
+KINDS = ("keptnappversions", "keptnworkloads", "keptnworkloadversions", "keptntasks")
+MORE_RULES = [
     {"apiGroups": [group], "resources": [f"{kind}/status" for kind in kinds], "verbs": ["*"]}
     for group, kinds in (("lifecycle.keptn.sh", KINDS), ("batch", ("jobs",)))
-]
+] + [{"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["*"]}]
 """Rules that the role edit does not grant a tenant; another role may."""
 
 
 class Tenant:
-    """A user with the role edit in one namespace, and with the statuses of Keptn's kinds."""
+    """A user with the role edit in one namespace, and with MORE_RULES."""
 
     def __init__(self, kubectl, namespace):
         self._kubectl = kubectl
@@ -55,7 +59,7 @@ class Tenant:
         self.user = f"tenant-of-{namespace}"
         create(
             kubectl,
-            role_of("Role", {"name": "statuses", "namespace": namespace}, *ALL_STATUSES),
+            role_of("Role", {"name": "statuses", "namespace": namespace}, *MORE_RULES),
             role_binding("edit", namespace, self.user, "edit"),
             role_binding("statuses", namespace, self.user, "statuses", "Role"),
         )
@@ -174,6 +178,45 @@ async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tena
     await flow.stay_gated("ledger")
     await flow.let_end()
     await flow.until_released("ledger")
+
+
+@pytest.mark.claim("O17")
+async def test_a_tenant_passes_no_check_of_an_application(flow, tenant):
+    spec = {"manifests": [of_kind("ConfigMap", "a", data={})]}
+    application = {
+        "apiVersion": APPLICATIONS.api_version,
+        "kind": "Application",
+        "metadata": {"name": "shop"},
+        "spec": spec,
+    }
+    application = await flow.create(application)
+    version = {"appName": "application/shop", "version": "1", "preDeploymentTasks": ["missing"]}
+    checks = with_owner(of_kind("KeptnAppVersion", "shop-1", version), application)
+    revision = {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": "ControllerRevision",
+        "metadata": {"name": "shop-1"},
+        "revision": 1,
+        "data": {"spec": ""},
+    }
+    revision = with_owner(revision, application)
+    for forged in (checks, revision):
+        assert "harbourmaster-generated-guard" in tenant.create(forged)
+        await flow.create(forged)
+    deployed = {"metadata": {"annotations": {DEPLOYED_KEY: "now"}}}
+    for resource, change, subresource in (
+        (APP_VERSIONS, NO_TASKS, None),
+        (APP_VERSIONS, CHECKED, STATUS),
+        (APP_VERSIONS, UNOWNED, None),
+        (APP_VERSIONS, deployed, None),
+        (CONTROLLER_REVISIONS, {"revision": 2}, None),
+        (CONTROLLER_REVISIONS, UNOWNED, None),
+    ):
+        refused = tenant.patch(resource, "shop-1", change, subresource)
+        assert "harbourmaster-generated-guard" in refused, (change, refused)
+    # The revisions of a workload are its own.
+    del revision["metadata"]["ownerReferences"]
+    assert not tenant.create({**revision, "metadata": {"name": "mine"}})
 
 
 UID_LABEL = "batch.kubernetes.io/controller-uid"

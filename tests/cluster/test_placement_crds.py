@@ -213,6 +213,26 @@ def test_backoff_has_bounds(refusal, kind):
         assert f"spec.backoff.{field}: Invalid value" in told
 
 
+def test_checks(create, refusal):
+    def checks(**fields):
+        return {**APPLICATION, "checks": fields}
+
+    both = {"preDeployment": {"tasks": ["a"]}, "postDeployment": {"evaluations": ["a"]}}
+    spec = assert_stored(create("Application", checks(**both)))["spec"]
+    more = {"when": ["Deploy", "Update", "Move"], "forcedMoves": "Skip", "onFailure": "Keep"}
+    assert spec["checks"] == {**both, **more}
+    for nothing in ({}, {"preDeployment": {}, "postDeployment": {"tasks": []}}):
+        assert "name a task or an evaluation" in refusal("Application", checks(**nothing))
+    for wrong, text in (
+        ({"preDeployment": {"tasks": ["a", "a"]}}, 'Duplicate value: "a"'),
+        ({"preDeployment": {"evaluations": [str(n) for n in range(33)]}}, "at most 32 items"),
+        ({"preDeployment": {"tasks": ["b/a"]}}, "must be the name of an object"),
+        ({**both, "when": ["Delete"]}, 'spec.checks.when[0]: Unsupported value: "Delete"'),
+        ({**both, "when": []}, "should have at least 1 items"),
+    ):
+        assert text in refusal("Application", checks(**wrong))
+
+
 @pytest.mark.parametrize("kind", WITH_METRICS)
 def test_weights(create, refusal, kind):
     def metrics(*weights):

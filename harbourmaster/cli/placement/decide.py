@@ -13,6 +13,7 @@ from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.lines import answer_file
 from harbourmaster.placement import application_decisions
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
+from harbourmaster.placement.checking import cause_of
 from harbourmaster.placement.constraints import PARSERS, Language
 from harbourmaster.placement.lexer import ConstraintError
 from harbourmaster.placement.model import KINDS
@@ -65,8 +66,11 @@ class PlacementCase(Struct, frozen=True, rename="camel", kw_only=True):
     magnum_cluster: str | None = None
 
 
-class PlacementAnswer(Struct, frozen=True):
-    """A decision by the names of targets; ``chosen`` are those with the best score."""
+class PlacementAnswer(Struct, frozen=True, omit_defaults=True):
+    """A decision by the names of targets; ``chosen`` are those with the best score.
+
+    ``check`` says which changes would be checked before anything is deployed.
+    """
 
     candidates: list[str]
     matched: list[str]
@@ -75,6 +79,7 @@ class PlacementAnswer(Struct, frozen=True):
     chosen: list[str]
     stays: bool
     error: str | None
+    check: str = ""
 
 
 class Decided(Struct, frozen=True):
@@ -122,11 +127,14 @@ def decide_line(line: bytes) -> Decided:
         readings.update(_readings(name, given))
     world = snapshot_of(_objects(case.objects), readings)
     seen = Pass(world, _moment(case.now), case.settings)
-    return Decided(case.id, answer(_decision(case, world, seen)))
+    decision = _decision(case, world, seen)
+    place = _place(case.application or "")
+    cause = cause_of(world.applications[place], decision) if case.application else ""
+    return Decided(case.id, answer(decision, cause))
 
 
-def answer(decision: Decision) -> PlacementAnswer:
-    """Convert a decision: targets become their names."""
+def answer(decision: Decision, cause: str = "") -> PlacementAnswer:
+    """Convert a decision: targets become their names; ``cause`` is that of a check."""
     excluded: dict[str, str] = {}
     for verdict in decision.verdicts:
         if verdict.reason:
@@ -148,6 +156,7 @@ def answer(decision: Decision) -> PlacementAnswer:
         chosen=sorted(decision.chosen),
         stays=decision.stays,
         error=decision.error or None,
+        check=f"would be checked first: {cause.replace(',', ', ')}" if cause else "",
     )
 
 

@@ -12,9 +12,11 @@ from msgspec import Struct
 
 from harbourmaster.placement.deployed import DEPLOYED, READY
 from harbourmaster.placement.model import (
+    CHECKED,
     FALSE,
     SCHEDULED,
     TRUE,
+    CheckedGeneration,
     Condition,
     DecisionRecord,
     condition,
@@ -43,6 +45,8 @@ class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, 
     scheduled: Condition | None = None
     deployed: Condition | None = None
     ready: Condition | None = None
+    proposed: CheckedGeneration | None = None
+    checked: Condition | None = None
     decision: DecisionRecord | None = None
 
 
@@ -62,6 +66,8 @@ def report_of(application: Application) -> ShownApplication:
         scheduled=condition(status.conditions, SCHEDULED),
         deployed=condition(status.conditions, DEPLOYED),
         ready=condition(status.conditions, READY),
+        proposed=status.proposed,
+        checked=condition(status.conditions, CHECKED),
         decision=status.last_decision,
     )
 
@@ -76,6 +82,9 @@ def lines(shown: ShownApplication) -> Iterator[str]:
             f"  generation {shown.generation} is not handed over yet: "
             f"generation {shown.scheduled_generation} is"
         )
+    if (proposed := shown.proposed) is not None:
+        target = f"generation {proposed.generation} for '{proposed.name}' ({proposed.cause})"
+        yield f"  proposed: {target}, checked by {proposed.check or 'nothing yet'}"
     decision = shown.decision
     if decision is None:
         # What waits for a confirmation has a condition, but no record.
@@ -105,7 +114,7 @@ def _faults(shown: ShownApplication) -> Iterator[str]:
         yield f"  {scheduled.reason}: {scheduled.message}"
         if shown.next_retry_time:
             yield f"  the next try is at {shown.next_retry_time}"
-    for part in (shown.deployed, shown.ready):
+    for part in (shown.checked, shown.deployed, shown.ready):
         if part is not None and part.status != TRUE:
             yield f"  {part.type}={part.status}, {part.reason}: {part.message}".rstrip(": ")
 

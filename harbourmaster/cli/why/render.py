@@ -172,7 +172,8 @@ _STEPS: Final = {
     "pods-wait": "harbourmaster gate list -n {namespace}",
     "overridden not-applied": "harbourmaster repair",
     # Placement.
-    "moving unplaced refused not-deployed not-ready": "harbourmaster why application {application}",
+    "moving unplaced refused not-deployed not-checked not-ready": "harbourmaster why application "
+    "{application}",
     "placement-off": "add deploy/components/placement: kubectl get deployments -A",
     "unknown": "ask the cluster that manages placement: harbourmaster why application "
     "{application} --context NAME; kubectl config get-contexts lists the names",

@@ -240,7 +240,7 @@ def application(
         versions[0],
     )
     sees = visible.sees(WORKLOAD_VERSIONS, namespace)
-    listed = version.spec.workloads
+    listed = () if version.is_of_application else version.spec.workloads
     workloads = [
         (entry.name, entry.version, _workload(sources, version, entry.name, entry.version))
         for entry in listed[:MOST]

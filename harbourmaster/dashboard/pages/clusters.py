@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.dashboard.pages.applications import link_of
 from harbourmaster.dashboard.pages.states import (
     Notice,
     ShownState,
@@ -19,7 +20,9 @@ from harbourmaster.dashboard.pages.states import (
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import values
-from harbourmaster.placement.model import DecisionRecord
+from harbourmaster.lifecycle.model import APPLICATION_PREFIX
+from harbourmaster.placement.model import CHECKED, DecisionRecord
+from harbourmaster.placement.model import condition as find_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -81,6 +84,12 @@ class PlacementRow(Struct, frozen=True, gc=False):
     moves: int
     """The number of moves to a better cluster within the last hour."""
     faults: tuple[str, ...]
+    proposed: str
+    """The generation and the cluster that are checked before anything changes."""
+    checked: str
+    """The reason of the condition Checked."""
+    checks: str
+    """The path of the page of the checks."""
 
 
 class ClustersPage(Struct, frozen=True):
@@ -236,6 +245,8 @@ def _application_faults(application: Application) -> Iterator[str]:
 def _placement(application: Application) -> PlacementRow:
     status = application.status
     target, running = _name(status.scheduled_to), _name(status.running_on)
+    proposed, checked = status.proposed, find_condition(status.conditions, CHECKED)
+    link = link_of(application.metadata.namespace, APPLICATION_PREFIX + application.metadata.name)
     return PlacementRow(
         namespace=application.metadata.namespace,
         name=application.metadata.name,
@@ -245,6 +256,9 @@ def _placement(application: Application) -> PlacementRow:
         decision=status.last_decision or DecisionRecord(),
         moves=len(status.recent_moves),
         faults=tuple(_application_faults(application)),
+        proposed=f"generation {proposed.generation} on {proposed.name}" if proposed else "",
+        checked=checked.reason if checked is not None else "",
+        checks=f"{link}?{urlencode({'version': status.check})}" if status.check else "",
     )
 
 

@@ -17,6 +17,7 @@ import yaml
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
+    APPLICATIONS,
     DEPLOYMENTS,
     EVENTS,
     LEASES,
@@ -616,6 +617,39 @@ async def test_failed_checks_are_repeated_by_a_request_on_their_version(api, run
     resource, name = named.split(" prod/")
     again = requested(api, APP_VERSIONS if is_apps else WORKLOAD_VERSIONS, name)
     assert again[0] != asked[0], resource
+
+
+def checked_application(api, **more):
+    owner = {"apiVersion": APPLICATIONS.api_version, "kind": "Application", "name": "shop"}
+    made = msgspec.to_builtins(app_version()) | {"status": FAILED_TASK} | more
+    made["metadata"]["ownerReferences"] = [{**owner, "uid": "a", "controller": True}]
+    put(api, APP_VERSIONS, made)
+    proposed = {"generation": 2, "name": "c1", "check": made["metadata"]["name"]}
+    metadata = {"name": "shop", "namespace": PROD}
+    put(api, APPLICATIONS, {"metadata": metadata, "status": {"proposed": proposed}})
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("reason", [(), ("--reason", REASON)])
+async def test_the_failed_checks_of_an_application_are_repeated(api, run, reason):
+    checked_application(api)
+    code, out, err = await run("rerun", "application/shop", "-n", PROD, *reason)
+    assert (code, err) == (0, "")
+    assert out == f"{FAILED_APP}: its failed checks are repeated for jane\n"
+    label, noted = requested(api, APP_VERSIONS, "shop-1.0-6b86b273")
+    assert label
+    assert noted == (REASON if reason else None)
+
+
+async def test_an_application_without_a_failed_check_is_one_line(api, run):
+    code, out, err = await run("rerun", "application/shop", "-n", PROD)
+    assert (code, out) == (1, "")
+    assert err.startswith("harbourmaster: Application prod/shop not found: ")
+    put(api, APPLICATIONS, {"metadata": {"name": "shop", "namespace": PROD}})
+    nothing = "harbourmaster: prod/shop: not repeated: no check that it names has failed\n"
+    assert (await run("rerun", "kapp/shop", "-n", PROD))[2] == nothing
+    checked_application(api, status=CHECKED)
+    assert (await run("rerun", "application/shop", "-n", PROD))[2] == nothing
 
 
 def asked_before(obj):

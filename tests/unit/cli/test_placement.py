@@ -190,6 +190,26 @@ def test_a_sample_with_a_namespace_is_of_a_metric_of_it(run):
     assert made["scores"] == {"a": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("when", "status", "causes"),
+    [
+        (["Deploy", "Update", "Move"], {}, "Deploy"),
+        (["Update", "Move"], {}, ""),
+        (["Deploy", "Update"], {"scheduledTo": {"name": "a"}, "scheduledGeneration": 1}, ""),
+        (["Update"], {"scheduledTo": {"name": "b"}, "scheduledGeneration": 0}, "Update"),
+        (["Move"], {"scheduledTo": {"name": "a"}, "scheduledGeneration": 0}, "Move"),
+    ],
+)
+def test_a_decision_says_which_changes_would_be_checked(run, when, status, causes):
+    """Nothing is deployed until its checks passed (krake-spec 7.12)."""
+    checked = application(**status)
+    checked["spec"]["checks"] = {"preDeployment": {"tasks": ["smoke"]}, "when": when}
+    clusters = (cluster("a"), cluster("b", ("cost", 1)))
+    answer = decision(run, checked, *clusters, COST, samples={"cost": 9})
+    assert answer["chosen"] == ["b"]
+    assert answer.get("check") == (f"would be checked first: {causes}" if causes else None)
+
+
 def test_clusters_and_magnum_clusters_are_decided_too(run):
     wanted = make_object("Cluster", "wanted", namespace="ns")
     clouds = (make_object("Cloud", "os", namespace="ns"), make_object("GlobalCloud", "os"))

@@ -7,13 +7,17 @@ import html
 import re
 
 import pytest
+from msgspec.structs import replace
 
+from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.dashboard.guard import HEADERS
 from harbourmaster.dashboard.registry import PAGES
 from harbourmaster.dashboard.sources import MOST, MOST_OF_SET
 from harbourmaster.dashboard.tokens import AT_ONCE, LIFETIME, LONGEST_TOKEN, WRONG_TOKENS
 from harbourmaster.dashboard.tokens import PAGE_RATE as ALLOWED
 from harbourmaster.kube.errors import ForbiddenError, ServerError
+from harbourmaster.placement.model import CheckedGeneration, Condition
 from helpers.patience import PATIENCE
 
 ROLE = "--clusterrole=harbourmaster-dashboard-viewer"
@@ -291,6 +295,45 @@ async def test_the_policy_of_pages_allows_nothing_of_others():
     policy = dict(word.split(" ", 1) for word in HEADERS["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
     assert set(policy.values()) == {"'none'", "'self'"}
+
+
+async def test_a_placed_application_links_to_the_page_of_its_checks(place):
+    filled = place.filled
+    filled.placed("shop", "cart")
+    filled.app("shop", "cart", number=4)
+    check = "application-cart-2-5f2c9d01ab"
+    application = filled.sources["applications"].store.get("shop/cart")
+    failed = Condition(type="Checked", status="False", reason="CheckFailed", message="errors: 7")
+    proposed = CheckedGeneration(generation=2, name="oslo", check=check)
+    status = replace(application.status, proposed=proposed, conditions=(failed,))
+    filled.put("applications", replace(application, status=status))
+    filled.app("shop", "application/cart", number=2)
+    (version,) = (
+        version
+        for version in filled.sources["app_versions"].store.values()
+        if version.spec.app_name == "application/cart"
+    )
+    owner = OwnerReference(
+        api_version=APPLICATIONS.api_version, kind="Application", name="cart", controller=True
+    )
+    metadata = replace(version.metadata, name=check, owner_references=(owner,))
+    filled.remove("app_versions", version.metadata.key)
+    filled.put("app_versions", replace(version, metadata=metadata))
+    text = await place.page("/clusters?view=placed")
+    assert "proposed: <bdi>generation 2 on oslo</bdi>" in text
+    assert "Checked: errors: 7" in text
+    ((link, reason),) = re.findall(r'checks: <a href="([^"]+)"><bdi>(\w+)</bdi>', text)
+    assert (link, reason) == (
+        f"/applications/shop/application%2Fcart?version={check}",
+        "CheckFailed",
+    )
+    page = await place.page(link)
+    assert "<bdi>application/cart</bdi>" in page
+    assert f"<bdi>{check}</bdi>" in page
+    assert "No pod of this version" not in page
+    assert link.partition("?")[0] in await place.page("/applications")
+    assert link.partition("?")[0] in await place.page("/")
+    assert "application/cart" not in await place.page("/applications/shop/cart")
 
 
 async def test_pages_have_neither_styles_nor_scripts_within(place):

@@ -12,6 +12,7 @@ import yaml
 
 from harbourmaster.api.resources import (
     API_SERVICES,
+    APPLICATIONS,
     CONFIG_MAPS,
     DEFINITIONS,
     DEPLOYMENTS,
@@ -29,6 +30,7 @@ from harbourmaster.gates.known_keys import IS_OFF, KNOWN_KEYS, PREFIXES
 from harbourmaster.gates.metadata import OPT_IN, READ_KEYS
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, RERUN_KEY, RERUN_NOTES
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.lifecycle.conversion import UNCONVERTED
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.functions import copy_name, function_name
@@ -77,12 +79,12 @@ TABLES = {
 NAMES = {
     *KNOWN_KEYS,
     *PREFIXES,
-    *(f"{resource.group}/" for resource in (TASKS, JOBS)),
+    *(f"{resource.group}/" for resource in (APPLICATIONS, TASKS, JOBS)),
     *(resource.plural for resource in (CONFIG_MAPS, WORKLOADS, DEPLOYMENTS, DEFINITIONS)),
     API_SERVICES.plural,
     *(TASKS.kind, TASKS.version),
     *(copy_name(""), f"^({function_name('').rstrip('-')}|{copy_name('').rstrip('-')})-"),
-    *(GATE, SCHEDULER_NAME, OPT_IN, UNCONVERTED),
+    *(GATE, SCHEDULER_NAME, OPT_IN, UNCONVERTED, DEPLOYED_KEY),
     *(OURS.rstrip("/"), f"{RERUN_KEY}-", desired.GATES_LABEL, desired.ENABLED, desired.NAME),
     *(RESERVATIONS, DELETION, reservation._MARK, rollouts.MARK, registration.MARK, "kube-system_"),
     # The virtual resources and verbs of writer.yaml and releaser.yaml, and our account.

@@ -46,7 +46,10 @@ FOR_OTHERS = {
 }
 """Fields that no model reads: they are for people and for provisioners."""
 UNUSED = {
-    "Application": {".status.runningOn.kind", ".status.runningOn.namespace"},
+    "Application": {
+        ".status.runningOn.kind",
+        ".status.runningOn.namespace",
+    },
     "Cluster": {".spec.cloudRef.namespace", ".spec.cloudRef.uid"},
 }
 """Fields of structures that several kinds share, which these kinds have no use for."""
@@ -205,7 +208,8 @@ def _defaults(model, path=""):
     hints = typing.get_type_hints(model)
     for field in structs.fields(model):
         here = f"{path}.{field.encode_name}"
-        yield here, UNSET if field.default is structs.NODEFAULT else field.default
+        default = UNSET if field.default is structs.NODEFAULT else field.default
+        yield here, [*default] if isinstance(default, tuple) else default
         kind, below = wire_type(hints[field.name])
         if below is not None:
             yield from _defaults(below, here + ("[]" if kind == "array" else ""))

@@ -364,3 +364,53 @@ def test_readiness_has_a_limit():
     nonsense = [{"kind": "ConfigMap", "condition": "Ready"}]
     manifests = {"manifests": [None, {"kind": 5, "metadata": []}, MANIFEST], "readiness": nonsense}
     assert not any("readiness" in text for text in fault_texts("Application", manifests))
+
+
+@pytest.mark.parametrize(
+    ("checks", "text"),
+    [
+        (None, ""),
+        ({"preDeployment": {"tasks": ["a"]}, "postDeployment": {"tasks": ["a"]}}, ""),
+        ({"postDeployment": {"evaluations": ["a"]}, "when": ["Move"]}, ""),
+        (
+            {"preDeployment": {"tasks": []}},
+            ": Required value: name a task or an evaluation, or remove spec.checks",
+        ),
+        (
+            {"preDeployment": {"tasks": ["a", "b", "a"]}},
+            '.preDeployment.tasks[2]: Invalid value: "a": is given twice',
+        ),
+        (
+            {"preDeployment": {"evaluations": [""]}},
+            (
+                ".preDeployment.evaluations[0]: Required value: "
+                "name a definition of the same namespace"
+            ),
+        ),
+        (
+            {"postDeployment": {"tasks": ["other/a"]}},
+            (
+                '.postDeployment.tasks[0]: Invalid value: "other/a": must be the name of an object '
+                "in the same namespace: lower case letters, digits, '-' and '.', and no namespace "
+                "before it"
+            ),
+        ),
+        (
+            {"postDeployment": {"evaluations": [f"a{number}" for number in range(33)]}},
+            ".postDeployment.evaluations: Invalid value: 33: must have at most 32 values",
+        ),
+        (
+            {"preDeployment": {"tasks": ["a"]}, "when": []},
+            ".when: Required value: name at least one of Deploy, Update and Move",
+        ),
+    ],
+)
+def test_checks(checks, text):
+    given = fault_texts("Application", {"checks": checks})
+    assert given == ([f"spec.checks{text}"] if text else [])
+
+
+def test_checks_for_an_unknown_change_cannot_be_read():
+    checks = {"preDeployment": {"tasks": ["a"]}, "when": ["Delete"]}
+    with pytest.raises(msgspec.ValidationError, match=r"'Delete' - at `\$.spec.checks.when"):
+        faults("Application", {"checks": checks})

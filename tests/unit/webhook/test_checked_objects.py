@@ -253,6 +253,26 @@ def test_a_refusal_of_a_placement_object_is_of_a_bounded_size():
     assert len(json.dumps(response)) < 300_000
 
 
+def test_checks_of_an_application_need_deployment_gates():
+    spec = {"manifests": [MANIFEST], "checks": {"preDeployment": {"tasks": ["a"]}}}
+    assert "warnings" not in review_spec(spec, "Application")[0]
+    manifest = {
+        "apiVersion": f"{PLACEMENT}/v1alpha1",
+        "kind": "Application",
+        "metadata": {"name": "seed", "namespace": "market"},
+        "spec": spec,
+    }
+    engine = policy_engine(features=("policies", "waits"))
+    response = ask(review(manifest, namespace="market"), engine).response
+    assert response["allowed"]
+    (text,) = response["warnings"]
+    assert text == (
+        "harbourmaster: spec.checks: Forbidden: need the controllers of deployment gates: enable "
+        "gates in the webhook's features and lifecycle in the controller's controllers, or remove "
+        "spec.checks"
+    )
+
+
 def definition_with(*targets, **spec):
     objectives = [
         {"keptnMetricRef": {"name": f"metric-{index}"}, "evaluationTarget": target}

@@ -33,7 +33,7 @@ SECTIONS_OF: Final[dict[Resource, tuple[str, ...]]] = {
     resources.POLICIES: ("policy",),
     resources.CLUSTER_POLICIES: ("policy",),
     resources.NAMESPACES: ("namespace",),
-    resources.APPLICATIONS: ("placement",),
+    resources.APPLICATIONS: ("placement", *_PROGRESS),
     resources.ANALYSES: _REFERENCES,
     resources.ANALYSIS_DEFINITIONS: _REFERENCES,
     resources.ANALYSIS_VALUE_TEMPLATES: _REFERENCES,

@@ -236,7 +236,8 @@ def _deadline(detail: GateDetail) -> str:
 
 def check_lines(check: CheckReport, now: datetime) -> Iterator[Line]:
     """Return the lines on a check and its objectives."""
-    whose = "app" if check.phase.startswith("App") else "workload"
+    levels = ("Application", "App")
+    whose = next(filter(check.phase.startswith, levels), "workload").lower()
     parts = [f"{check.kind} {check.name} of the {whose}: {check.state}"]
     if check.kind == "evaluation" and check.retries is not None:
         parts.append(f"try {check.tries} of {check.retries}")

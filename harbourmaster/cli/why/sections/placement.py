@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -15,11 +15,22 @@ from harbourmaster.cli.why.application_lines import ShownApplication, lines, rep
 from harbourmaster.cli.why.model import Section, from_text
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
+from harbourmaster.lifecycle.gate_verdict import release_command
+from harbourmaster.placement.checking import (
+    CHECK_FAILED,
+    CHECKING,
+    DEPLOYING,
+    POST_CHECK_FAILED,
+    REVERTED,
+)
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
-from harbourmaster.placement.model import FALSE, NOT_CONFIRMED, Application
+from harbourmaster.placement.model import FALSE, NOT_CONFIRMED, TRUE, Application
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import State, WhyContext
+
+
+_REPEATABLE: Final = frozenset((CHECK_FAILED, POST_CHECK_FAILED, REVERTED))
 
 
 class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
@@ -93,7 +104,10 @@ async def _section_of_application(context: WhyContext) -> Section:
         step = f"harbourmaster placement confirm {key}"
     elif code == "refused":
         step = f"{edit}; kubectl get {CLUSTERS.name} -A --show-labels lists clusters"
-    elif code == "not-deployed":
+    elif record.checked and code == "not-checked" and record.checked.reason in _REPEATABLE:
+        target = f"application/{own.name} -n {own.namespace}"
+        step = f"correct its cause, and run {release_command(target, 'checks-failed', 'rerun')}"
+    elif code == "not-deployed" or (code == "not-checked" and state == "fault"):
         step = edit
     return Section(
         name="placement",
@@ -113,11 +127,15 @@ def _state_of(record: ShownApplication | None) -> tuple[str, State, str]:
     if record.scheduled is not None and record.scheduled.status == FALSE:
         return "refused", "fault", f": {record.scheduled.reason}: {record.scheduled.message}"
     target, deployed, ready = record.scheduled_to, record.deployed, record.ready
-    if not target:
-        return "unplaced", "waits", ", which is not placed"
-    if deployed is not None and deployed.status == FALSE:
+    if target and deployed is not None and deployed.status == FALSE:
         text = f", which is not deployed on '{target}': {deployed.reason}: {deployed.message}"
         return "not-deployed", "fault", text.rstrip(": ")
+    checked = record.checked
+    if checked is not None and checked.status != TRUE and checked.reason != DEPLOYING:
+        state: State = "waits" if checked.reason == CHECKING else "fault"
+        return "not-checked", state, f": {checked.reason}: {checked.message}"
+    if not target:
+        return "unplaced", "waits", ", which is not placed"
     if record.running_on != target:
         where = f", and runs on '{record.running_on}'" if record.running_on else ""
         return "moving", "waits", f", which is on its way to '{target}'{where}"

@@ -1,10 +1,14 @@
-"""The progress of an app, a version, a task or an evaluation, and what it waits for."""
+"""The progress of an app, a version, a task or an evaluation, and what it waits for.
+
+That of an Application of placement is the progress of its checks.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.cli.installed import CONTROLLER
@@ -16,10 +20,16 @@ from harbourmaster.cli.why.subjects import event_lines, events_of
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.evaluation.metric_status import read_metric
 from harbourmaster.lifecycle import apps, model, workloads
-from harbourmaster.lifecycle.check_facts import STALE_AFTER, check_reports, report_on_check
+from harbourmaster.lifecycle.check_facts import (
+    STALE_AFTER,
+    CheckReport,
+    check_reports,
+    report_on_check,
+)
 from harbourmaster.lifecycle.gate_verdict import release_command, verdict_on_phase
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED
 from harbourmaster.lifecycle.phases import PASSED, phases_of, state_of
+from harbourmaster.placement.model import Application
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +38,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.cli.why.subjects import Event
-    from harbourmaster.lifecycle.check_facts import CheckReport, Facts
+    from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.model import Version
 
     Verdict = tuple[str, State, str, str]
@@ -42,10 +52,17 @@ _KINDS: Final[dict[str, Any]] = {
     resources.TASKS.kind: model.Task,
     resources.EVALUATIONS.kind: model.Evaluation,
     resources.EVALUATION_DEFINITIONS.kind: model.EvaluationDefinition,
+    resources.APPLICATIONS.kind: Application,
 }
 
 
-async def section(context: WhyContext) -> Section:
+class ProgressDetail(Struct, frozen=True):
+    """The checks for programs."""
+
+    checks: tuple[CheckReport, ...]
+
+
+async def section(context: WhyContext) -> Section | None:
     """Explain the state of the subject; that of an app or a workload is its current version's."""
     subject, live, now = context.subject, context.live, context.now
     settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
@@ -53,6 +70,8 @@ async def section(context: WhyContext) -> Section:
     reader = GateFactsReader(live, subject.namespace, places)
     own = msgspec.json.decode(subject.raw, type=_KINDS[subject.kind])
     obj = await _current_version(live, own)
+    if obj is None and isinstance(own, Application):
+        return None
     events = await events_of(live, subject.namespace, (obj or own).metadata.uid, of="lifecycle")
     is_version = isinstance(obj, (model.AppVersion, model.WorkloadVersion))
 
@@ -76,7 +95,13 @@ async def section(context: WhyContext) -> Section:
     lines += event_lines(events) if state != "fine" else ()
     text = text if obj is None or obj is own else f"{obj.metadata.name}: {text}"
     return Section(
-        name="progress", state=state, code=code, summary=text, step=step, lines=tuple(lines)
+        name="progress",
+        state=state,
+        code=code,
+        summary=text,
+        step=step,
+        lines=tuple(lines),
+        detail=ProgressDetail(tuple(checks)),
     )
 
 
@@ -86,8 +111,12 @@ async def _current_version(live: Installation, obj: Any) -> Any:  # noqa: ANN401
         name, resource = apps.version_of(obj), resources.APP_VERSIONS
     elif isinstance(obj, model.Workload):
         name, resource = workloads.version_of(obj), resources.WORKLOAD_VERSIONS
+    elif isinstance(obj, Application):
+        name, resource = obj.status.check, resources.APP_VERSIONS
     else:
         return obj
+    if not name:
+        return None
     decode = msgspec.json.Decoder(_KINDS[resource.kind]).decode
     return await live.read(resource, name, decode, obj.metadata.namespace)
 
@@ -124,6 +153,9 @@ async def _of_version(live: Installation, version: Version) -> Verdict:
     step = f"kubectl -n {place} describe keptntasks,keptnevaluations"
     if isinstance(version, model.AppVersion):
         step = f"raise spec.revision: kubectl -n {place} edit keptnapp {version.spec.app_name}"
+        if version.is_of_application:
+            rerun = release_command(f"{version.spec.app_name} -n {place}", "checks-failed", "rerun")
+            step = f"correct its cause, and run {rerun}"
     elif phase in phases[:2]:
         owner = version.spec.resource_reference
         target = f"{owner.kind.lower()}/{owner.name} -n {place}"
@@ -160,6 +192,10 @@ async def _of_deployment(live: Installation, version: Version) -> Verdict:
         if has_failed or version.status.deployment_status == FAILED:
             return "deployment-failed", "fault", f"the deployment {text} failed", step
         return "deployment-pending", "waits", f"waits for the deployment {text}", step
+    if version.is_of_application:
+        text = f"waits until it is ready on '{version.spec.metadata.get('cluster', '')}'"
+        name = version.spec.app_name.removeprefix(model.APPLICATION_PREFIX)
+        return "deployment-pending", "waits", text, f"harbourmaster why application {place}/{name}"
     states = {state.workload: state.status for state in version.status.workload_status}
     left, missing, first = [], "", ""
     for workload in version.spec.workloads:

@@ -7,7 +7,14 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import APPLICATIONS, APPS, DEPLOYMENTS
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    APPS,
+    DEPLOYMENTS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+)
 from harbourmaster.cli import main as cli
 from harbourmaster.cli.why.application_lines import lines, report_of
 from harbourmaster.placement.model import Application
@@ -100,6 +107,49 @@ SILENT = {
 }
 
 
+CHECK_FAILED = {
+    **SILENT,
+    "conditions": [
+        {"type": "Deployed", "status": "True", "reason": "Applied"},
+        {
+            "type": "Checked",
+            "status": "False",
+            "reason": "CheckFailed",
+            "message": "generation 2 is not deployed to 'two': evaluation few-errors: errors: "
+            "value '7' did not meet objective '<5'",
+        },
+    ],
+    "proposed": {
+        "generation": 2,
+        "name": "two",
+        "uid": "v",
+        "cause": "Update,Move",
+        "check": "application-app-2-5f2c9d01ab",
+    },
+    "checked": [{"generation": 1, "name": "one", "uid": "u", "result": "Passed"}],
+}
+CHECKING = {
+    "conditions": [
+        {
+            "type": "Checked",
+            "status": "Unknown",
+            "reason": "Checking",
+            "message": "generation 1 is not deployed to 'two'",
+        }
+    ],
+    "proposed": {**CHECK_FAILED["proposed"], "generation": 1, "cause": "Deploy"},
+}
+
+
+DEPLOYING = {
+    **SILENT,
+    "conditions": [
+        {"type": "Checked", "status": "Unknown", "reason": "Deploying"},
+        {"type": "Ready", "status": "False", "reason": "ObjectsNotReady", "message": "0 of 1"},
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("status", "generation"),
     [
@@ -109,6 +159,7 @@ SILENT = {
         pytest.param(NOWHERE, 0, id="placed nowhere, with the next try"),
         pytest.param({"scheduledTo": {"name": "two"}}, 0, id="placed without a time or a record"),
         pytest.param(SILENT, 1, id="placed on a cluster that does not answer"),
+        pytest.param(CHECK_FAILED, 2, id="with a check that failed before an update"),
     ],
 )
 def test_people_are_shown_the_last_decision(status, generation, assert_golden):
@@ -158,14 +209,89 @@ UNCONFIRMED = {
 
 @pytest.mark.parametrize(
     "status",
-    [{}, STATUS, NOWHERE, NOT_FOUND, {**AT_GATE, "runningOn": {"name": "two"}}, UNCONFIRMED],
-    ids=["undecided", "moving", "nowhere", "not deployed", "not ready", "unconfirmed"],
+    [
+        {},
+        STATUS,
+        NOWHERE,
+        NOT_FOUND,
+        {**AT_GATE, "runningOn": {"name": "two"}},
+        UNCONFIRMED,
+        CHECK_FAILED,
+        CHECKING,
+        DEPLOYING,
+    ],
+    ids=[
+        *("undecided", "moving", "nowhere", "not deployed", "not ready", "unconfirmed"),
+        *("check failed", "checking", "deploying"),
+    ],
 )
 async def test_the_summary_is_the_cause_and_the_step_names_the_whole_kind(
     why, assert_golden, status
 ):
     _, out, _ = await why(status, "-o", "json")
     assert_golden(essence(json.loads(out)["sections"][0]))
+
+
+def put_check(api, **status):
+    owner = {"apiVersion": APPLICATIONS.api_version, "kind": "Application", "name": "app"}
+    metadata = {
+        "name": CHECK_FAILED["proposed"]["check"],
+        "namespace": "shop",
+        "ownerReferences": [{**owner, "uid": "a", "controller": True}],
+    }
+    spec = {
+        "appName": "application/app",
+        "version": "2",
+        "workloads": [{"name": "app", "version": "2"}],
+        "preDeploymentEvaluations": ["few-errors"],
+        "metadata": {"cluster": "two"},
+    }
+    api.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
+    objective = {"keptnMetricRef": {"name": "errors"}, "evaluationTarget": "<5"}
+    metadata = {"name": "few-errors", "namespace": "shop"}
+    definition = {"metadata": metadata, "spec": {"objectives": [objective]}}
+    api.put(EVALUATION_DEFINITIONS, definition)
+
+
+FAILED = {
+    "status": "Failed",
+    "currentPhase": "ApplicationPreDeployEvaluations",
+    "preDeploymentStatus": "Succeeded",
+    "preDeploymentEvaluationStatus": "Failed",
+    "preDeploymentEvaluationTaskStatus": [
+        {"definitionName": "few-errors", "name": "pre-eval-1", "status": "Failed"}
+    ],
+}
+RESULT = {"value": "7", "status": "Failed", "message": "value '7' did not meet objective '<5'"}
+
+
+async def test_the_checks_are_shown_with_values_and_thresholds(api, why, assert_golden):
+    put_check(api, **FAILED)
+    evaluation = {
+        "metadata": {"name": "pre-eval-1", "namespace": "shop"},
+        "spec": {"evaluationDefinition": "few-errors", "appName": "application/app"},
+        "status": {"overallStatus": "Failed", "evaluationStatus": {"errors": RESULT}},
+    }
+    api.put(EVALUATIONS, evaluation)
+    _, out, _ = await why(CHECK_FAILED, "-o", "json")
+    placement, progress = json.loads(out)["sections"]
+    assert placement["name"] == "placement"
+    (check,) = progress["detail"]["checks"]
+    assert "evaluation few-errors of the application: Failed" in progress["lines"][0]["text"]
+    assert (check["name"], check["value"], check["threshold"]) == ("few-errors", "7", "<5")
+    assert_golden(essence(progress))
+
+
+async def test_a_check_after_the_deployment_waits_for_the_application(api, why):
+    put_check(api, currentPhase="ApplicationDeploy", **dict.fromkeys(PASSED_BEFORE, "Succeeded"))
+    _, out, _ = await why(CHECKING, "-o", "json")
+    progress = json.loads(out)["sections"][1]
+    assert progress["code"] == "deployment-pending"
+    assert progress["summary"].endswith("waits until it is ready on 'two'")
+    assert progress["next"] == "harbourmaster why application shop/app"
+
+
+PASSED_BEFORE = ("preDeploymentStatus", "preDeploymentEvaluationStatus")
 
 
 async def test_placement_that_is_off_is_the_reason(api, why):

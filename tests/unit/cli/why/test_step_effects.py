@@ -343,6 +343,9 @@ CASES = {
     "no-pods": Case(without_pods, ("deployment", f"{NAMESPACE}/cart")),
     "not-deployed": Case(not_placed_by("NotFound", "Deployed"), WEB),
     "not-ready": Case(not_placed_by("ObjectsNotReady", "Ready"), WEB),
+    "not-checked": Case(
+        not_placed_by("CheckFailed", "Checked"), WEB, says="no check that it names has failed"
+    ),
     "placement-off": Case(placement_off, WEB),
     "deployment-pending": Case(deploying(), ("kwv", f"{NAMESPACE}/shop-cart-1.0")),
     "deployment-failed": Case(
