@@ -6,7 +6,7 @@ Application, of which an annotation tells.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.gates.names import NAME_LIMIT, resource_name
@@ -22,7 +22,7 @@ from harbourmaster.lifecycle.phases import APPLICATION_PHASES, PASSED, state_of
 from harbourmaster.lifecycle.waiting import may_begin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from harbourmaster.api.metadata import OwnerReference
@@ -33,17 +33,16 @@ DEPLOYED_KEY: Final = "placement.harbourmaster.dev/deployed"
 """The annotation by which placement says that the Application is deployed and ready."""
 _NAME_LEAST: Final = 60
 _SHOWN: Final = 3
+_MISSING: Final = "definition-missing"
 
 
 class CheckProgress(NamedTuple):
-    """The progress of checks; ``text`` names those that failed or that lack their definition."""
+    """The reason of the condition Checked, and the checks that failed or lack a definition.
 
-    may_deploy: bool = False
-    """Whether all before the deployment passed, and none after it failed."""
-    has_failed: bool = False
-    has_ended: bool = False
-    """Whether all passed."""
-    lacks_definition: bool = False
+    The reason is Deploying as soon as all checks before the deployment passed.
+    """
+
+    reason: Literal["Checking", "DefinitionNotFound", "CheckFailed", "Deploying", "Passed"]
     text: str = ""
 
 
@@ -82,26 +81,25 @@ def progress_of(version: AppVersion, facts: Facts, now: datetime) -> CheckProgre
     phases = APPLICATION_PHASES if may_begin(version) else phases_before(version)
     reports = check_reports(version, facts, now, phases=[phase for phase in phases if phase.checks])
     faults = [report for report in reports if _is_at_fault(report, has_failed=has_failed)]
-    texts = [text for report in faults[:_SHOWN] for text in _texts(report)]
-    more = len(faults) - _SHOWN
-    return CheckProgress(
-        may_deploy=may_begin(version) and not has_failed,
-        has_failed=has_failed,
-        has_ended=all(state_of(version.status, phase) in PASSED for phase in APPLICATION_PHASES),
-        lacks_definition=bool(faults) and not has_failed,
-        text="; ".join([*texts, f"and {more} more"] if more > 0 else texts),
-    )
+    texts = [_text(report) for report in faults[:_SHOWN]]
+    more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+    text = "; ".join([*texts, *more])
+    if has_failed:
+        return CheckProgress("CheckFailed", text)
+    if may_begin(version):
+        states = {state_of(version.status, phase) for phase in phases}
+        return CheckProgress("Passed" if states <= PASSED else "Deploying")
+    return CheckProgress("DefinitionNotFound" if faults else "Checking", text)
 
 
 def _is_at_fault(report: CheckReport, *, has_failed: bool) -> bool:
-    return report.state == FAILED if has_failed else report.fault == "definition-missing"
+    return report.state == FAILED if has_failed else report.fault == _MISSING
 
 
-def _texts(report: CheckReport) -> Iterator[str]:
-    """Yield the check with values and thresholds that are not met, or its message."""
+def _text(report: CheckReport) -> str:
+    """Return the check with the values and thresholds that are not met, or its message."""
     name = f"{report.kind} {report.name}"
+    if report.fault == _MISSING:
+        return f"the definition of {name} does not exist"
     unmet = [objective.text for objective in report.objectives if objective.state == FAILED]
-    if report.fault == "definition-missing":
-        yield f"the definition of {name} does not exist"
-    else:
-        yield f"{name}: {', '.join(unmet) or report.message or 'failed'}"
+    return f"{name}: {', '.join(unmet) or report.message or 'failed'}"

@@ -46,8 +46,10 @@ POST_CHECK_FAILED: Final = "PostCheckFailed"
 REVERTED: Final = "Reverted"
 TOO_LARGE: Final = "TooLarge"
 _UNKNOWN: Final = "Unknown"
-_STATUSES: Final = {PASSED: TRUE, NOT_REQUIRED: TRUE, CHECKING: _UNKNOWN}
-_STATUSES |= {DEFINITION_NOT_FOUND: _UNKNOWN, DEPLOYING: _UNKNOWN}
+_STATUSES: Final = {
+    **dict.fromkeys((PASSED, NOT_REQUIRED), TRUE),
+    **dict.fromkeys((CHECKING, DEFINITION_NOT_FOUND, DEPLOYING), _UNKNOWN),
+}
 _RESULTS: Final = {"": DEPLOYING, PASSED: PASSED, FAILED: POST_CHECK_FAILED}
 _LONGEST: Final = 1024
 
@@ -100,6 +102,12 @@ def with_result(
     return replace(status, conditions=with_conditions(status.conditions, format_time(now), wanted))
 
 
+def forget(status: ApplicationStatus) -> ApplicationStatus:
+    """Return the status of an application that has no checks any more."""
+    conditions = tuple(part for part in status.conditions if part.type != CHECKED)
+    return replace(status, proposed=None, checked=(), conditions=conditions)
+
+
 def propose(
     status: ApplicationStatus, wanted: CheckedGeneration, now: datetime, reason: str, text: str
 ) -> ApplicationStatus:
@@ -112,7 +120,9 @@ def propose(
     where = f"generation {wanted.generation} is not deployed to '{wanted.name}'"
     phase = PENDING if status.phase in {"", DEGRADED, FAILED} else status.phase
     proposed = replace(status, proposed=wanted, phase=phase)
-    return with_result(proposed, now, wanted.generation, reason, f"{where}{text}")
+    return with_result(
+        proposed, now, wanted.generation, reason, f"{where}: {text}" if text else where
+    )
 
 
 def bind(

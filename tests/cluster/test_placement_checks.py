@@ -315,8 +315,6 @@ async def test_fifty_are_checked_at_once(flow, planes, members):
             assert len(await objects(flow, kind)) == len(names)
         await set_value(flow, 7)
         for name in names:
-            await flow.update(
-                config_map(name, first.namespace, a="2"), name=name, approve=False
-            )
+            await flow.update(config_map(name, first.namespace, a="2"), name=name, approve=False)
         for name in names:
             await until_checked(flow, "CheckFailed", 2, name)

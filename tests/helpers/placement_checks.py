@@ -94,8 +94,7 @@ class CheckedEnv(PlacementEnv):
         return sorted(
             obj["revision"]
             for (kind, _), obj in self.objects.items()
-            if kind is CONTROLLER_REVISIONS
-            and obj["metadata"]["ownerReferences"][0]["uid"] == uid
+            if kind is CONTROLLER_REVISIONS and obj["metadata"]["ownerReferences"][0]["uid"] == uid
         )
 
     def versions(self, name="app"):
@@ -179,7 +178,11 @@ class CheckedEnv(PlacementEnv):
                 for kind in ("Deployed", "Ready")]  # fmt: skip
         others = [entry for entry in status.get("conditions", ())
                   if entry["type"] not in {"Deployed", "Ready"}]  # fmt: skip
-        running = {"runningOn": placed, "observedGeneration": generation, "conditions": others + ours}
+        running = {
+            "runningOn": placed,
+            "observedGeneration": generation,
+            "conditions": others + ours,
+        }
         if {key: status.get(key) for key in running} == running:
             return False
         self._store(APPLICATIONS, name, {**stored, "status": {**status, **running}})

@@ -6,6 +6,7 @@ so each write may be the last one of a term.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,7 @@ from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import settle
 from harbourmaster.placement.confirmation import decide_confirmed
 from harbourmaster.placement.decision import best, record
-from harbourmaster.placement.model import CHECKED, FAILED, PASSED, ApplicationSpec
+from harbourmaster.placement.model import FAILED, PASSED, ApplicationSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,9 +77,10 @@ SHARED: Final = {
 }
 """The caches of the lifecycle that checks read, by the names under which they are shared."""
 _LIFECYCLE_OFF: Final = (
-    ": the controllers of deployment gates do not run: add lifecycle to controllers, or remove "
+    "the controllers of deployment gates do not run: add lifecycle to controllers, or remove "
     "spec.checks"
 )
+_MAY_DEPLOY: Final = frozenset((PASSED, checking.DEPLOYING))
 _LABELS: Final = 64
 _decode_spec: Final = msgspec.json.Decoder(ApplicationSpec).decode
 
@@ -121,42 +123,44 @@ class ApplicationChecks:
         self, application: Application, snapshot: TimedPass
     ) -> tuple[Decision, ApplicationStatus]:
         if application.spec.checks is None:
-            status = application.status
-            conditions = tuple(part for part in status.conditions if part.type != CHECKED)
-            status = replace(status, proposed=None, checked=(), conditions=conditions)
-            application = replace(application, status=status)
+            status = checking.forget(application.status)
+            subject, decision = await self._decide(replace(application, status=status), snapshot)
+            return decision, self._settled(subject, decision, snapshot)
         application, reverted = await self._follow_deployed(application, snapshot)
         if reverted is not None:
             # It is told before anything else is proposed.
             return reverted, application.status
         subject, decision = await self._decide(application, snapshot)
-        bound = self._settled(subject, decision, snapshot)
-        if application.spec.checks is None:
-            return decision, bound
-        now, cause = snapshot.seen.now, checking.cause_of(subject, decision)
-        wanted = checking.proposal(subject, decision, cause)
+        bound, status = self._settled(subject, decision, snapshot), application.status
+        now, placed = snapshot.seen.now, (status.scheduled_to, status.scheduled_generation)
+        if (bound.scheduled_to, bound.scheduled_generation) == placed:
+            is_outdated = self._is_outdated(application, decision, snapshot)
+            return decision, checking.conclude(bound, now) if is_outdated else bound
+        wanted, reason, text = await self._admit(subject, decision, snapshot)
+        if reason in _MAY_DEPLOY:
+            return decision, checking.bind(status, bound, wanted, now)
+        # Of another generation, the watch tells.
+        if reason not in {"", checking.REVERTED}:
+            status = checking.propose(status, wanted, now, reason, text)
+        if status != application.status:
+            proposed = replace(record(decision, snapshot.seen), outcome="Proposed")
+            status = replace(status, last_decision=proposed)
+        return decision.with_current("Waiting", reason), status
+
+    async def _admit(
+        self, application: Application, decision: Decision, snapshot: TimedPass
+    ) -> tuple[CheckedGeneration, str, str]:
+        """Return what a decision deploys, with the reason and the text of its checks.
+
+        A generation that may be deployed is kept. Raises ApiError.
+        """
+        cause = checking.cause_of(application, decision)
+        wanted = checking.proposal(application, decision, cause)
         if cause:
-            wanted, reason, text = await self._check(subject, wanted, snapshot)
-            if reason != PASSED:
-                status = application.status
-                if reason != checking.REVERTED:
-                    status = checking.propose(status, wanted, now, reason, text)
-                if status != application.status:
-                    status = replace(status, last_decision=record(decision, snapshot.seen))
-                return decision.with_current("Waiting", reason), status
-        before = (subject.status.scheduled_to, subject.status.scheduled_generation)
-        if (bound.scheduled_to, bound.scheduled_generation) == before or not wanted.uid:
-            if self._is_outdated(application, decision, snapshot):
-                bound = checking.conclude(bound, now)
-            return decision, bound
-        reason, text = await self._save(subject)
-        if reason != PASSED:
-            status = application.status
-            # Of another generation, the watch tells.
-            if text:
-                status = checking.propose(status, wanted, now, reason, text)
-            return decision.with_current("Waiting", reason), status
-        return decision, checking.bind(application.status, bound, wanted, now)
+            wanted, reason, text = await self._check(application, wanted, snapshot)
+            if reason not in _MAY_DEPLOY:
+                return wanted, reason, text
+        return wanted, *await self._save(application)
 
     def _is_outdated(
         self, application: Application, decision: Decision, snapshot: TimedPass
@@ -166,7 +170,7 @@ class ApplicationChecks:
         if proposed is None or not status.checked or proposed.generation != decision.generation:
             return False
         version = self._version(application, proposed.check)
-        may_deploy = version is None or self._progress(version, snapshot).may_deploy
+        may_deploy = version is None or self._progress(version, snapshot).reason in _MAY_DEPLOY
         return may_deploy and decision.target is None and decision.current in best(decision.scores)
 
     def _settled(
@@ -189,9 +193,7 @@ class ApplicationChecks:
                 return deployed, decision
         return application, decide_on(application, move_limits=snapshot.move_limits)
 
-    def _gives_way(
-        self, deployed: Application, decision: Decision, newest: Metadata
-    ) -> bool:
+    def _gives_way(self, deployed: Application, decision: Decision, newest: Metadata) -> bool:
         """Whether the check of its move has failed, so that the newest generation is tried."""
         proposed, target = deployed.status.proposed, decision.target
         if proposed is None or target is None or proposed.uid != target.uid:
@@ -220,7 +222,7 @@ class ApplicationChecks:
     async def _check(
         self, application: Application, wanted: CheckedGeneration, snapshot: TimedPass
     ) -> tuple[CheckedGeneration, str, str]:
-        """Return the generation with its check, and its reason and text; PASSED if it may go on.
+        """Return the generation with its check, and the reason and text of its progress.
 
         Creates the check. Raises ApiError.
         """
@@ -233,11 +235,12 @@ class ApplicationChecks:
             if version is None or known.generation != wanted.generation:
                 continue
             progress = self._progress(version, snapshot)
+            has_failed = progress.reason == checking.CHECK_FAILED
             is_current = version.metadata.name.endswith(self._seed(application, known))
-            if is_reverted and progress.has_failed and is_current:
+            if is_reverted and has_failed and is_current:
                 return known, checking.REVERTED, ""
-            if checking.is_same(known, wanted) and (is_current or not progress.has_failed):
-                return (replace(wanted, check=known.check), *_state_of(progress))
+            if checking.is_same(known, wanted) and (is_current or not has_failed):
+                return replace(wanted, check=known.check), *progress
         return await self._begin(application, wanted, snapshot)
 
     async def _begin(
@@ -272,14 +275,11 @@ class ApplicationChecks:
             metadata, owner, listed, wanted.generation, check_context, seed
         )
         body = {**APP_VERSIONS.type_fields, **msgspec.to_builtins(version)}
-        try:
+        wanted = replace(wanted, check=version.metadata.name)
+        with contextlib.suppress(AlreadyExistsError):
             await self._context.client.create(APP_VERSIONS, body, metadata.namespace)
-        except AlreadyExistsError:
-            present = self._version(application, version.metadata.name)
-            if present is not None:
-                state = _state_of(self._progress(present, snapshot))
-                return (replace(wanted, check=version.metadata.name), *state)
-        return replace(wanted, check=version.metadata.name), checking.CHECKING, ""
+        present = self._version(application, wanted.check)
+        return wanted, *(self._progress(present, snapshot) if present else (checking.CHECKING, ""))
 
     def _cluster_labels(
         self, application: Application, wanted: CheckedGeneration
@@ -335,14 +335,15 @@ class ApplicationChecks:
         if last is None or version is None or last.result == PASSED:
             return application, None
         progress, checks = self._progress(version, snapshot), application.spec.checks
-        if DEPLOYED_KEY not in version.metadata.annotations and not progress.has_failed:
+        has_failed = progress.reason == checking.CHECK_FAILED
+        if DEPLOYED_KEY not in version.metadata.annotations and not has_failed:
             is_ready = checking.is_ready_there(status, last)
             if is_ready and not self._own_writes.hide(version.metadata):
                 await self._mark(version, "true")
             return application, None
-        if progress.has_ended:
+        if progress.reason == PASSED:
             status = checking.record_end(status, now, has_passed=True, text="")
-        elif progress.has_failed and last.result != FAILED:
+        elif has_failed and last.result != FAILED:
             reverts = checks is not None and checks.on_failure == "Revert"
             reverted = await self._revert(application, snapshot, progress) if reverts else None
             if reverted is not None:
@@ -443,21 +444,6 @@ def _refusal(application: Metadata, size: int) -> str:
     if size <= MOST_BYTES:
         return ""
     return (
-        f": Application {application.name} has {size} bytes compressed, and at most {MOST_BYTES} "
+        f"Application {application.name} has {size} bytes compressed, and at most {MOST_BYTES} "
         "can be kept for a revert: split it, or remove spec.checks"
     )
-
-
-def _of(progress: CheckProgress) -> str:
-    return f": {progress.text}" if progress.text else ""
-
-
-def _state_of(progress: CheckProgress) -> tuple[str, str]:
-    """Return the reason and the text of the condition Checked before a deployment."""
-    if progress.has_failed:
-        return checking.CHECK_FAILED, _of(progress)
-    if progress.may_deploy:
-        return PASSED, ""
-    if progress.lacks_definition:
-        return checking.DEFINITION_NOT_FOUND, _of(progress)
-    return checking.CHECKING, ""
