@@ -26,13 +26,7 @@ from harbourmaster.api.resources import (
     TASKS,
 )
 from harbourmaster.controller.objects import OwnWrites
-from harbourmaster.controller.placement.revisions import (
-    MOST_BYTES,
-    compress_spec,
-    delete_revisions,
-    load_spec,
-    save_revision,
-)
+from harbourmaster.controller.placement.revisions import Revisions
 from harbourmaster.kube.errors import AlreadyExistsError
 from harbourmaster.lifecycle.applications import (
     DEPLOYED_KEY,
@@ -47,7 +41,7 @@ from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import settle
 from harbourmaster.placement.confirmation import decide_confirmed
 from harbourmaster.placement.decision import best, record
-from harbourmaster.placement.model import FAILED, PASSED, ApplicationSpec
+from harbourmaster.placement.model import FAILED, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +76,6 @@ _LIFECYCLE_OFF: Final = (
 )
 _MAY_DEPLOY: Final = frozenset((PASSED, checking.DEPLOYING))
 _LABELS: Final = 64
-_decode_spec: Final = msgspec.json.Decoder(ApplicationSpec).decode
 
 
 class ApplicationChecks:
@@ -98,15 +91,11 @@ class ApplicationChecks:
         self._stores = {kind: caches[name].store for kind, name in SHARED.items() if name in caches}
         self._places = places
         self._own_writes = OwnWrites()
-        self._specs: dict[str, tuple[str, int, ApplicationSpec]] = {}
-        """The UID of each Application, with its deployed generation and the spec of that."""
-        self._kept: dict[str, tuple[str, frozenset[int]]] = {}
-        """The UID of each Application, with the generations whose revisions are kept."""
+        self._revisions = Revisions(context.client)
 
     def forget(self, key: str) -> None:
         """Drop what is known of a deleted Application."""
-        self._specs.pop(key, None)
-        self._kept.pop(key, None)
+        self._revisions.forget(key)
 
     async def settle(
         self, application: Application, snapshot: TimedPass
@@ -160,7 +149,11 @@ class ApplicationChecks:
             wanted, reason, text = await self._check(application, wanted, snapshot)
             if reason not in _MAY_DEPLOY:
                 return wanted, reason, text
-        return wanted, *await self._save(application)
+        known = {record.generation for record in application.status.checked}
+        if wanted.generation in known:
+            return wanted, PASSED, ""
+        refusal = await self._revisions.keep(application.metadata)
+        return wanted, checking.TOO_LARGE if refusal else PASSED, refusal
 
     def _is_outdated(
         self, application: Application, decision: Decision, snapshot: TimedPass
@@ -208,14 +201,11 @@ class ApplicationChecks:
         metadata, checks = application.metadata, application.spec.checks
         if generation in {0, metadata.generation} or checks is None:
             return None
-        known = self._specs.get(metadata.key)
-        if known is None or known[:2] != (metadata.uid, generation):
-            text = await load_spec(self._context.client, metadata, generation)
-            if text is None:
-                return None
-            known = self._specs[metadata.key] = (metadata.uid, generation, _decode_spec(text))
-        spec = replace(known[2], checks=checks)
-        return replace(application, metadata=replace(metadata, generation=generation), spec=spec)
+        spec = await self._revisions.find(metadata, generation)
+        if spec is None:
+            return None
+        metadata = replace(metadata, generation=generation)
+        return replace(application, metadata=metadata, spec=replace(spec, checks=checks))
 
     # The checks before a deployment
 
@@ -253,10 +243,9 @@ class ApplicationChecks:
         metadata, checks = application.metadata, application.spec.checks
         if checks is None:
             return wanted, PASSED, ""
-        if metadata.generation != application.status.scheduled_generation:
-            size = len(await compress_spec(self._context.client, metadata) or "")
-            if text := _refusal(metadata, size):
-                return wanted, checking.TOO_LARGE, text
+        is_new = metadata.generation != application.status.scheduled_generation
+        if is_new and (text := await self._revisions.find_excess(metadata)):
+            return wanted, checking.TOO_LARGE, text
         owner = metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
         listed = ListedChecks(
             pre_deployment_tasks=checks.pre_deployment.tasks,
@@ -382,49 +371,27 @@ class ApplicationChecks:
 
     # What is kept
 
-    async def _save(self, application: Application) -> tuple[str, str]:
-        """Keep the spec that is about to be deployed; PASSED, or a reason and a text.
-
-        Both are empty if another generation was written meanwhile. Raises ApiError.
-        """
-        metadata = application.metadata
-        if any(known.generation == metadata.generation for known in application.status.checked):
-            return PASSED, ""
-        spec = await compress_spec(self._context.client, metadata)
-        if spec is None:
-            return "", ""
-        if text := _refusal(metadata, len(spec)):
-            return checking.TOO_LARGE, text
-        await save_revision(self._context.client, metadata, spec)
-        return PASSED, ""
-
     async def _clean(self, application: Application, status: ApplicationStatus) -> None:
         """Delete checks and revisions that neither the stored nor the next status names.
 
         Raises ApiError.
         """
-        client, metadata = self._context.client, application.metadata
-        records = [
-            *(*application.status.checked, *status.checked),
-            *filter(None, (application.status.proposed, status.proposed)),
-        ]
-        if application.spec.checks is None:
-            records = []
-        names = {known.check for known in records}
+        before = application.status
+        records = (*before.checked, *status.checked, before.proposed, status.proposed)
+        known = [record for record in records if record and application.spec.checks]
+        names = {record.check for record in known}
         for version in self._versions(application):
             if version.metadata.name not in names:
-                self._own_writes.forget(version.metadata.key)
-                await client.delete(
-                    APP_VERSIONS,
-                    version.metadata.name,
-                    metadata.namespace,
-                    uid=version.metadata.uid,
-                    missing_ok=True,
-                )
-        kept = (metadata.uid, frozenset(known.generation for known in records))
-        if self._kept.get(metadata.key) != kept:
-            await delete_revisions(client, metadata, kept[1])
-            self._kept[metadata.key] = kept
+                await self._delete(version.metadata)
+        kept = frozenset(record.generation for record in known)
+        await self._revisions.clean(application.metadata, kept)
+
+    async def _delete(self, version: Metadata) -> None:
+        self._own_writes.forget(version.key)
+        name, namespace = version.name, version.namespace
+        await self._context.client.delete(
+            APP_VERSIONS, name, namespace, uid=version.uid, missing_ok=True
+        )
 
     def _versions(self, application: Application) -> Iterator[AppVersion]:
         store = self._stores.get(APP_VERSIONS)
@@ -437,13 +404,3 @@ class ApplicationChecks:
 def _is_of(version: AppVersion, application: Application) -> bool:
     controller = version.metadata.controller
     return controller is not None and controller.uid == application.metadata.uid
-
-
-def _refusal(application: Metadata, size: int) -> str:
-    """Return why a spec of this compressed size is not deployed; empty if it can be kept."""
-    if size <= MOST_BYTES:
-        return ""
-    return (
-        f"Application {application.name} has {size} bytes compressed, and at most {MOST_BYTES} "
-        "can be kept for a revert: split it, or remove spec.checks"
-    )

@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APPLICATIONS, CONTROLLER_REVISIONS
-from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
+from harbourmaster.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from harbourmaster.placement.manifests import UID_LABEL
+from harbourmaster.placement.model import ApplicationSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -46,38 +47,102 @@ class _Revision(Struct, frozen=True):
 
 
 _decode: Final = msgspec.json.Decoder(_Stored).decode
+_decode_spec: Final = msgspec.json.Decoder(ApplicationSpec).decode
 _decode_revision: Final = msgspec.json.Decoder(_Revision).decode
 
 
-async def compress_spec(client: Client, application: Metadata) -> str | None:
-    """Return the compressed spec of this generation; None if another one was written meanwhile.
+class Revisions:
+    """The revisions of all Applications, with what is known of them by key."""
 
-    Raises ApiError.
-    """
-    stored = _decode(await client.get(APPLICATIONS, application.name, application.namespace))
-    generation = (stored.metadata.uid, stored.metadata.generation)
-    if generation != (application.uid, application.generation):
-        return None
-    compressed = await asyncio.to_thread(zlib.compress, bytes(stored.spec))
-    return base64.b64encode(compressed).decode()
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._specs: dict[str, tuple[str, int, ApplicationSpec]] = {}
+        """The UID of each Application, with a generation and its spec."""
+        self._kept: dict[str, tuple[str, Collection[int]]] = {}
+        """The UID of each Application, with the generations that are kept."""
+
+    def forget(self, key: str) -> None:
+        """Drop what is known of a deleted Application."""
+        self._specs.pop(key, None)
+        self._kept.pop(key, None)
+
+    async def find(self, application: Metadata, generation: int) -> ApplicationSpec | None:
+        """Return the spec of a generation; None if it is not kept. Raises ApiError."""
+        known = self._specs.get(application.key)
+        if known is None or known[:2] != (application.uid, generation):
+            text = await load_spec(self._client, application, generation)
+            if text is None:
+                return None
+            known = (application.uid, generation, _decode_spec(text))
+            self._specs[application.key] = known
+        return known[2]
+
+    async def find_excess(self, application: Metadata) -> str:
+        """Return why the spec cannot be kept; empty if it can. Raises ApiError."""
+        return _describe_excess(application, await self._compress(application))
+
+    async def keep(self, application: Metadata) -> str:
+        """Keep the spec of the present generation, or return why not. Raises ApiError."""
+        text = await self._compress(application)
+        if refusal := _describe_excess(application, text):
+            return refusal
+        owner = application.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
+        body: dict[str, Any] = {
+            **CONTROLLER_REVISIONS.type_fields,
+            "metadata": {
+                "name": _name(application, application.generation),
+                "labels": {UID_LABEL: application.uid},
+                "ownerReferences": [msgspec.to_builtins(owner)],
+            },
+            "revision": application.generation,
+            "data": {"spec": text},
+        }
+        # One of a generation never changes.
+        with contextlib.suppress(AlreadyExistsError):
+            await self._client.create(CONTROLLER_REVISIONS, body, application.namespace)
+        return ""
+
+    async def clean(self, application: Metadata, kept: Collection[int]) -> None:
+        """Delete the revisions of other generations than these. Raises ApiError."""
+        if self._kept.get(application.key) == (application.uid, kept):
+            return
+        namespace, selector = application.namespace, f"{UID_LABEL}={application.uid}"
+        page = await self._client.list(
+            CONTROLLER_REVISIONS, namespace, limit=0, label_selector=selector
+        )
+        for revision in map(_decode_revision, page.items):
+            metadata = revision.metadata
+            if _is_of(metadata, application) and revision.revision not in kept:
+                await self._client.delete(
+                    CONTROLLER_REVISIONS,
+                    metadata.name,
+                    namespace,
+                    uid=metadata.uid,
+                    missing_ok=True,
+                )
+        self._kept[application.key] = (application.uid, kept)
+
+    async def _compress(self, application: Metadata) -> str:
+        """Return the compressed spec of this generation. Raises ApiError.
+
+        If another one was written meanwhile, a ConflictError.
+        """
+        namespace = application.namespace
+        stored = _decode(await self._client.get(APPLICATIONS, application.name, namespace))
+        present = (stored.metadata.uid, stored.metadata.generation)
+        if present != (application.uid, application.generation):
+            raise ConflictError(f"Application {application.key} has changed")
+        compressed = await asyncio.to_thread(zlib.compress, bytes(stored.spec))
+        return base64.b64encode(compressed).decode()
 
 
-async def save_revision(client: Client, application: Metadata, text: str) -> None:
-    """Keep the compressed spec of this generation. Raises ApiError."""
-    owner = application.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
-    body: dict[str, Any] = {
-        **CONTROLLER_REVISIONS.type_fields,
-        "metadata": {
-            "name": _name(application, application.generation),
-            "labels": {UID_LABEL: application.uid},
-            "ownerReferences": [msgspec.to_builtins(owner)],
-        },
-        "revision": application.generation,
-        "data": {"spec": text},
-    }
-    # One of a generation never changes.
-    with contextlib.suppress(AlreadyExistsError):
-        await client.create(CONTROLLER_REVISIONS, body, application.namespace)
+def _describe_excess(application: Metadata, text: str) -> str:
+    if len(text) <= MOST_BYTES:
+        return ""
+    return (
+        f"Application {application.name} has {len(text)} bytes compressed, and at most "
+        f"{MOST_BYTES} can be kept for a revert: split it, or remove spec.checks"
+    )
 
 
 async def load_spec(client: Client, application: Metadata, generation: int) -> bytes | None:
@@ -85,8 +150,7 @@ async def load_spec(client: Client, application: Metadata, generation: int) -> b
     name, namespace = _name(application, generation), application.namespace
     try:
         revision = _decode_revision(await client.get(CONTROLLER_REVISIONS, name, namespace))
-        controller = revision.metadata.controller
-        if controller is None or controller.uid != application.uid:
+        if not _is_of(revision.metadata, application):
             return None
         compressed = base64.b64decode(revision.data.spec, validate=True)
         return await asyncio.to_thread(_decompress, compressed)
@@ -100,23 +164,9 @@ def _decompress(compressed: bytes) -> bytes | None:
     return text if stream.eof else None
 
 
-async def delete_revisions(client: Client, application: Metadata, kept: Collection[int]) -> None:
-    """Delete the revisions of an application, except those of some generations. Raises ApiError."""
-    selector = f"{UID_LABEL}={application.uid}"
-    page = await client.list(
-        CONTROLLER_REVISIONS, application.namespace, limit=0, label_selector=selector
-    )
-    for revision in map(_decode_revision, page.items):
-        controller, metadata = revision.metadata.controller, revision.metadata
-        is_ours = controller is not None and controller.uid == application.uid
-        if is_ours and revision.revision not in kept:
-            await client.delete(
-                CONTROLLER_REVISIONS,
-                metadata.name,
-                metadata.namespace,
-                uid=metadata.uid,
-                missing_ok=True,
-            )
+def _is_of(metadata: Metadata, application: Metadata) -> bool:
+    controller = metadata.controller
+    return controller is not None and controller.uid == application.uid
 
 
 def _name(application: Metadata, generation: int) -> str:

@@ -121,11 +121,11 @@ async def test_nothing_is_remembered_of_a_deleted_application_or_an_earlier_term
     env.begin()
     await env.run()
     assert env.revisions() == [1]
-    checks = env.schedulers[APPLICATIONS]._checks
-    assert checks._specs and checks._kept
+    revisions = env.schedulers[APPLICATIONS]._checks._revisions
+    assert revisions._specs.keys() == revisions._kept.keys() == {"team/app"}
     env.remove(APPLICATIONS, "app")
     await env.reconcile()
-    assert (checks._specs, checks._kept) == ({}, {})
+    assert (revisions._specs, revisions._kept) == ({}, {})
 
 
 async def test_an_old_answer_moves_nothing():
