@@ -256,3 +256,20 @@ async def test_whoever_dies_at_any_write_ends_alike():
             assert outcome(env) == whole, number
             assert env.faults_seen == []
             assert env.reverts == [("app", 2, "one")]
+
+
+async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise AssertionError
+
+    env = two_clusters()
+    for method in ("get", "list", "create", "delete", "define"):
+        monkeypatch.setattr(env, method, refuse)
+    env.apply("plain", checks=None)
+    env.apply("plain", checks=None, turn=1)
+    await env.run("plain")
+    lose(env, "one")
+    await env.run("plain")
+    assert env.on("plain") == "two"
+    assert {name for name, _, subresource in env.writes if subresource} == {"plain"}
+    assert len(env.writes) == 2
