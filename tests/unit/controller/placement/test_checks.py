@@ -122,7 +122,7 @@ async def test_nothing_is_remembered_of_a_deleted_application_or_an_earlier_term
     await env.run()
     assert env.revisions() == [1]
     revisions = env.schedulers[APPLICATIONS]._checks._revisions
-    assert revisions._specs.keys() == revisions._kept.keys() == {"team/app"}
+    assert revisions._specs.keys() == revisions._kept.keys() == {"ns/app"}
     env.remove(APPLICATIONS, "app")
     await env.reconcile()
     assert (revisions._specs, revisions._kept) == ({}, {})
