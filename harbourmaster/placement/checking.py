@@ -89,7 +89,7 @@ def is_same(known: CheckedGeneration | None, wanted: CheckedGeneration) -> bool:
 
 
 def with_result(
-    status: ApplicationStatus, now: datetime, generation: int, reason: str, text: str = ""
+    status: ApplicationStatus, now: datetime, generation: int, reason: str, text: str
 ) -> ApplicationStatus:
     """Return the status with the condition Checked; ``reason`` says its value."""
     wanted = Condition(
@@ -150,12 +150,13 @@ def bind(
     return conclude(status, now)
 
 
-def conclude(status: ApplicationStatus, now: datetime) -> ApplicationStatus:
+def conclude(status: ApplicationStatus, now: datetime, text: str = "") -> ApplicationStatus:
     """Return the status with nothing proposed, which says what is deployed."""
     last = status.checked[0]
     reason = _RESULTS[last.result] if last.check else NOT_REQUIRED
-    text = f"generation {last.generation} is deployed to '{last.name}'"
-    return with_result(replace(status, proposed=None), now, last.generation, reason, text)
+    where = f"generation {last.generation} is deployed to '{last.name}'"
+    message = f"{where}: {text}" if text else where
+    return with_result(replace(status, proposed=None), now, last.generation, reason, message)
 
 
 def is_ready_there(status: ApplicationStatus, record: CheckedGeneration) -> bool:
@@ -182,18 +183,11 @@ def record_end(
     """Return the status after the last checks of the deployed generation."""
     last = replace(status.checked[0], result=PASSED if has_passed else FAILED)
     ended = replace(status, checked=(last, *status.checked[1:]))
-    if status.proposed is not None:
-        return ended
-    reason = PASSED if has_passed else POST_CHECK_FAILED
-    where = f"generation {last.generation} on '{last.name}'"
-    return with_result(ended, now, last.generation, reason, f"{where}: {text}" if text else where)
+    return ended if status.proposed is not None else conclude(ended, now, text)
 
 
 def revert(
-    status: ApplicationStatus,
-    bound: ApplicationStatus,
-    now: datetime,
-    text: str,
+    status: ApplicationStatus, bound: ApplicationStatus, now: datetime, text: str
 ) -> ApplicationStatus:
     """Return the status ``bound`` of the earlier generation, and that the later one has failed."""
     failed, former = status.checked

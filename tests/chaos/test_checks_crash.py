@@ -52,9 +52,7 @@ async def objects(flow, resource):
     return [msgspec.json.decode(item) for item in page.items]
 
 
-async def test_one_that_dies_at_every_write_checks_and_reverts_once(
-    request, control_plane, planes
-):
+async def test_one_that_dies_at_every_write_checks_and_reverts_once(request, control_plane, planes):
     async with (
         flow_in(control_plane, request.node.name) as flow,
         flow.watching(),
