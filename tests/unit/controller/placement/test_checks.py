@@ -205,7 +205,7 @@ async def test_a_forced_move_takes_the_generation_that_passed():
 
 
 async def test_one_too_large_to_keep_is_deployed_nowhere(monkeypatch):
-    monkeypatch.setattr("harbourmaster.controller.placement.checks.MOST_BYTES", 10)
+    monkeypatch.setattr("harbourmaster.controller.placement.revisions.MOST_BYTES", 10)
     for when in ("Deploy", "Update"):
         env = two_clusters(when=[when])
         await env.run()
