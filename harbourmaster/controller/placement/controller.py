@@ -160,11 +160,20 @@ class PlacementController:
             lifecycle[SHARED[kind]].subscribe(self._definitions_changed)
 
     def _versions_changed(self, keys: frozenset[str]) -> None:
-        store = self._lifecycle[SHARED[APP_VERSIONS]].store
-        for version in filter(None, map(store.get, keys)):
-            if version.is_of_application:
+        store, applications = self._lifecycle[SHARED[APP_VERSIONS]].store, self.caches.applications
+        for key in keys:
+            version, namespace = store.get(key), key.partition("/")[0]
+            if version is not None and version.is_of_application:
                 name = version.spec.app_name.removeprefix(APPLICATION_PREFIX)
-                self._scheduler.enqueue([f"{version.metadata.namespace}/{name}"])
+                self._scheduler.enqueue([f"{namespace}/{name}"])
+            elif version is None:
+                # One that somebody deleted is created again.
+                self._scheduler.enqueue(
+                    application.metadata.key
+                    for application in applications.store.by_index(BY_NAMESPACE, namespace)
+                    if (proposed := application.status.proposed) is not None
+                    and f"{namespace}/{proposed.check}" == key
+                )
 
     def _definitions_changed(self, _keys: frozenset[str]) -> None:
         applications = self.caches.applications.store.values()

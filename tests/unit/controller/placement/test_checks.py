@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harbourmaster.api.resources import APPLICATIONS, CONTROLLER_REVISIONS
+from harbourmaster.api.resources import APP_VERSIONS, APPLICATIONS, CONTROLLER_REVISIONS
 from helpers.placement_checks import CHECKS, CheckedEnv
-from helpers.placement_environment import weights
+from helpers.placement_environment import NAMESPACE, weights
 
 
 async def test_an_update_is_checked_and_kept():
@@ -273,3 +273,19 @@ async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
     assert env.on("plain") == "two"
     assert {name for name, _, subresource in env.writes if subresource} == {"plain"}
     assert len(env.writes) == 2
+
+
+async def test_a_check_that_somebody_deletes_is_created_again(monkeypatch):
+    env, woken = two_clusters(), []
+    monkeypatch.setattr(env.controller._scheduler, "enqueue", woken.extend)
+    env.apply("other")
+    for name in ("app", "other"):
+        await env.live(name)
+    (check,) = env.versions()
+    env._remove(APP_VERSIONS, check)
+    env.controller._versions_changed(frozenset({f"{NAMESPACE}/{check}"}))
+    assert woken == [f"{NAMESPACE}/app"]
+    await env.live()
+    assert list(env.versions()) == [check]
+    await env.run()
+    assert env.reason() == "Passed"
