@@ -48,13 +48,18 @@ class RefusedWorkload(NamedTuple):
 async def refused_workloads(live: Installation, namespace: str | None) -> list[RefusedWorkload]:
     """Return those of a namespace, or of all. Raises an ApiError."""
     events: Events = {}
+    kinds = set()
     fields = f"reason={FAILED_CREATE}"
     for event in await live.attempt(
         live.list_all(CORE_EVENTS, decode_anything, namespace, field_selector=fields), []
     ):
-        events.setdefault(object_in(event, "involvedObject").get("uid", ""), []).append(event)
+        about = object_in(event, "involvedObject")
+        events.setdefault(about.get("uid", ""), []).append(event)
+        kinds.add(about.get("kind"))
     refused = []
-    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS):
+    # Of these kinds no status tells of a refusal.
+    told = [resource for resource in (STATEFUL_SETS, DAEMON_SETS) if resource.kind in kinds]
+    for resource in (DEPLOYMENTS, ROLLOUTS, *told):
         refused += await live.items(resource, partial(_refused, resource.kind, events), namespace)
     return refused
 

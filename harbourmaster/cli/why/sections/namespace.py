@@ -9,7 +9,7 @@ from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.gate import waiting_in
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.why.admission import inputs_of
+from harbourmaster.cli.why.admission import policies_for
 from harbourmaster.cli.why.missing_gate import why_unsent
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.workloads import refused_workloads
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 async def section(context: WhyContext) -> Section:
     """Explain a namespace."""
     live, own = context.live, metadata_in(context.subject.raw)
-    inputs = await inputs_of(live, own.name)
-    labels = (inputs.snapshot.namespace(own.name) or own).labels
+    known, unread = await policies_for(live, own.name)
+    labels = {**own.labels, NAME_LABEL: own.name}
     policies = [
         policy.reference
-        for policy in (dated.compiled for dated in inputs.policies)
+        for policy in (dated.compiled for dated in known)
         if policy.namespace or (policy.namespaces is not None and policy.namespaces.matches(labels))
     ]
     settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
@@ -47,7 +47,7 @@ async def section(context: WhyContext) -> Section:
     scheduler = settings.scheduler.of_pods
     waiting = await live.attempt(waiting_in(live, scheduler, own.name, None), [])
     refused = await live.attempt(refused_workloads(live, own.name), [])
-    code, state, gates = await _gates(live, own)
+    code, state, gates = await _gates(live, own, labels)
     step, text = "", gates
     if refused and state != "fault":
         code, state, step = "pods-refused", "fault", refused[0].step
@@ -63,13 +63,15 @@ async def section(context: WhyContext) -> Section:
         *(Line(f"{pod.key} {report.sentence}", label="waits") for pod, report in waiting[:5]),
         *(
             Line(problem, label="unknown", tone="dim")
-            for problem in dict.fromkeys((*inputs.problems, *live.faults))
+            for problem in dict.fromkeys((*unread, *live.faults))
         ),
     )
     return Section(name="namespace", state=state, code=code, summary=text, step=step, lines=lines)
 
 
-async def _gates(live: Installation, own: Metadata) -> tuple[str, State, str]:
+async def _gates(
+    live: Installation, own: Metadata, labels: dict[str, str]
+) -> tuple[str, State, str]:
     """Return whether pods of the namespace get gates, and why not."""
     if mistakes := opt_in_mistakes(own.name, own.annotations, own.labels):
         return mistakes[0].code, "fault", mistakes[0].text
@@ -77,7 +79,6 @@ async def _gates(live: Installation, own: Metadata) -> tuple[str, State, str]:
     if own.deletion_timestamp:
         return "being-deleted", "note", "it is being deleted, and gets no new pods"
     settings = await live.known_settings()
-    labels = {**own.labels, NAME_LABEL: own.name}
     if own.name in {*settings.webhook.excluded_namespaces, live.namespace}:
         return "namespace-excluded", "note", "the settings exclude it from gates and policies"
     if unsent := await why_unsent(live, resources.PODS.kind, labels, {}):
