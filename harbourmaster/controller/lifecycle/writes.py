@@ -118,6 +118,7 @@ class WrittenObjects(Generic[D]):
         # By key: the resource versions that were replaced ("" for none), what was written, and
         # until when that counts.
         self._ahead: dict[str, tuple[frozenset[str], D, float]] = {}
+        self.keys = store.keys
 
     def get(self, key: str) -> D | None:
         """Return the newest known object, or None."""
