@@ -449,6 +449,7 @@ class ScaleSimulation(Simulation):
             self._versions_by_time.append((loop.time(), self.server.objects.version))
             if len(self._versions_by_time) % 300 == 0:
                 gc.collect()
+                gc.freeze()
                 old = [
                     pair for pair in self._versions_by_time if pair[0] < loop.time() - KEPT_SECONDS
                 ]
