@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -53,7 +52,6 @@ from harbourmaster.webhook.verdict import MALFORMED, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import Subject
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -119,20 +117,15 @@ async def policies_for(
     live: Installation, namespace: str
 ) -> tuple[tuple[DatedPolicy, ...], list[str]]:
     """Return the policies that may select objects of a namespace, and why some are unknown."""
-    read = await asyncio.gather(
-        _policies(live, CLUSTER_POLICIES, None), _policies(live, POLICIES, namespace)
-    )
-    return tuple(chain(*(policies for policies, _ in read))), [text for _, text in read if text]
-
-
-async def _policies(
-    live: Installation, resource: Resource, namespace: str | None
-) -> tuple[list[DatedPolicy], str]:
-    try:
-        return await live.list_all(resource, _policy_in, namespace), ""
-    except ApiError as error:
-        what = "cluster policies" if namespace is None else f"policies of {namespace}"
-        return [], read_error(error, what)
+    policies: list[DatedPolicy] = []
+    unread = []
+    for resource, place in ((CLUSTER_POLICIES, None), (POLICIES, namespace)):
+        try:
+            policies += await live.list_all(resource, _policy_in, place)
+        except ApiError as error:
+            what = f"policies of {place}" if place else "cluster policies"
+            unread.append(read_error(error, what))
+    return tuple(policies), unread
 
 
 def _policy_in(raw: msgspec.Raw) -> DatedPolicy:

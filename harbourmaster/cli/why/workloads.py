@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gate_report import GateReport
     from harbourmaster.lifecycle.gated_pods import Pod
 
-    Events = dict[str, list[dict[str, Any]]]
+    Events = dict[tuple[str, str], list[dict[str, Any]]]
+    """By the kind and the uid of the object."""
 
 _COUNTS: Final = ("replicas", "currentNumberScheduled")
 """Fields of a status that count pods."""
@@ -48,18 +49,17 @@ class RefusedWorkload(NamedTuple):
 async def refused_workloads(live: Installation, namespace: str | None) -> list[RefusedWorkload]:
     """Return those of a namespace, or of all. Raises an ApiError."""
     events: Events = {}
-    kinds = set()
     fields = f"reason={FAILED_CREATE}"
     for event in await live.attempt(
         live.list_all(CORE_EVENTS, decode_anything, namespace, field_selector=fields), []
     ):
         about = object_in(event, "involvedObject")
-        events.setdefault(about.get("uid", ""), []).append(event)
-        kinds.add(about.get("kind"))
-    refused = []
-    # Of these kinds no status tells of a refusal.
-    told = [resource for resource in (STATEFUL_SETS, DAEMON_SETS) if resource.kind in kinds]
-    for resource in (DEPLOYMENTS, ROLLOUTS, *told):
+        events.setdefault((about.get("kind", ""), about.get("uid", "")), []).append(event)
+    refused, kinds = [], {DEPLOYMENTS.kind, ROLLOUTS.kind, *(kind for kind, _ in events)}
+    # Of the other kinds no status tells of a refusal.
+    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS):
+        if resource.kind not in kinds:
+            continue
         refused += await live.items(resource, partial(_refused, resource.kind, events), namespace)
     return refused
 
@@ -69,7 +69,7 @@ def _refused(kind: str, events: Events, raw: msgspec.Raw) -> RefusedWorkload | N
     status = object_in(workload, "status")
     # A status tells only whether there are pods, and not how old they are.
     created = None if any(map(status.get, _COUNTS)) else ""
-    reason = why_no_pods(workload, kind, created, latest_message(events.get(own.uid, ())))
+    reason = why_no_pods(workload, kind, created, latest_message(events.get((kind, own.uid), ())))
     if reason is None or reason[0] != "pods-refused":
         return None
     describe = f"kubectl -n {own.namespace} describe {kind.lower()} {own.name}"

@@ -216,11 +216,9 @@ class LifecycleCaches(Caches):
         self.rollouts = self.cache(resources.ROLLOUTS, decode_rollout, {BY_OWNER: _lender})
         kinds = (REPLICA_SET, STATEFUL_SET, DAEMON_SET)
         self.owners = {kind: self.by_resource[SUPPORTED[kind]].store for kind in kinds}
-        self.newest_requests: WrittenObjects[model.AppCreationRequest] = WrittenObjects(
-            self.creation_requests.store
-        )
-        self.newest_apps: WrittenObjects[model.App] = WrittenObjects(self.apps.store)
-        self.newest_workloads: WrittenObjects[model.Workload] = WrittenObjects(self.workloads.store)
+        self.newest_requests = WrittenObjects(self.creation_requests.store)
+        self.newest_apps = WrittenObjects(self.apps.store)
+        self.newest_workloads = WrittenObjects(self.workloads.store)
 
     def find_owner(self, uid: str) -> Owner | None:
         """Return the cached owner of pods with this uid, if there is one."""

@@ -19,7 +19,6 @@ from harbourmaster.controller.lifecycle.writes import (
     is_end_of_namespace,
     patch_object,
 )
-from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.gates.names import workload_name
 from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError, NotFoundError
 from harbourmaster.kube.reading import readable
@@ -58,7 +57,6 @@ class CreationRequestReconciler:
         self._apps = context.caches.newest_apps
         self._workloads = context.caches.workloads.store
         self._deployed = DeploymentCheck(context)
-        self._deleted = OwnWrites()
         # By key of an app: since when it lists workloads that are gone.
         self._gone_since: dict[str, float] = {}
 
@@ -69,13 +67,7 @@ class CreationRequestReconciler:
     async def reconcile(self, key: str) -> float | None:
         """Fulfil one request; return the seconds until it is due. Raises ApiError."""
         request = self._requests.get(key)
-        if request is None:
-            self._deleted.forget(key)
-        if (
-            request is None
-            or request.metadata.deletion_timestamp
-            or self._deleted.hide(request.metadata)
-        ):
+        if request is None or request.metadata.deletion_timestamp:
             try:
                 return await self._follow_workloads(key)
             except NotFoundError:
@@ -112,7 +104,7 @@ class CreationRequestReconciler:
         await self._client.delete(
             APP_CREATION_REQUESTS, metadata.name, namespace, uid=metadata.uid, missing_ok=True
         )
-        self._deleted.note(metadata)
+        self._requests.put(metadata.key, None)
         return None
 
     def _remaining(self, request: AppCreationRequest) -> float:
@@ -150,11 +142,11 @@ class CreationRequestReconciler:
         self, namespace: str, name: str, app: App | None, annotations: Mapping[str, str]
     ) -> None:
         """Bring a managed app, or a missing one, up to date; delete one without workloads."""
-        workloads = await self._workloads_of(name, namespace)
+        workloads, key = await self._workloads_of(name, namespace), f"{namespace}/{name}"
         if app is None and workloads:
             wish = new_app(name, namespace, annotations, workloads)
             app = await create(self._client, APPS, wish, namespace)
-            self._apps.put(app.metadata.key, app)
+            self._apps.put(key, app)
             self._context.signals.report_created(app)
         elif app is not None and not workloads:
             # A user who has taken it over meanwhile has changed it.
@@ -164,7 +156,7 @@ class CreationRequestReconciler:
             self._context.signals.emit(app, "DeleteApp", "Finished", text)
         elif app is not None and (operations := change_operations(app, workloads)):
             answer = await patch_object(self._client, APPS, app.metadata, operations)
-            self._apps.put(app.metadata.key, msgspec.json.decode(answer, type=App))
+            self._apps.put(key, msgspec.json.decode(answer, type=App))
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
         """Read the app's current workloads from the API server, because the watch may be behind."""

@@ -116,9 +116,7 @@ class PodWorkloads:
         self._signals = context.signals
         self._apps = caches.newest_apps
         self._workloads = caches.newest_workloads
-        self._versions: WrittenObjects[WorkloadVersion] = WrittenObjects(
-            caches.workload_versions.store
-        )
+        self._versions = WrittenObjects(caches.workload_versions.store)
         # By key of a version: the time until which its workload is not given to it again.
         self._turns: dict[str, float] = {}
         self._requests = caches.newest_requests
