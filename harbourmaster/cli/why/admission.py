@@ -86,10 +86,7 @@ class AdmissionInputs(Struct, frozen=True):
 async def inputs_of(
     live: Installation, namespace: str, reviewed: Sequence[Subject] = ()
 ) -> AdmissionInputs:
-    """Read what a cluster has of it, all at once and only once.
-
-    ``reviewed`` is an object with its owners; by default, any object of the namespace may be.
-    """
+    """Read what a cluster has for one object and its owners, or for any object; only once."""
     key = ("admission", namespace, tuple(obj.reference for obj in reviewed))
     return await live.once(key, partial(_inputs_of, live, namespace, reviewed))
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gate_report import GateReport
     from harbourmaster.lifecycle.gated_pods import Pod
 
+    # By the kind and the uid of the object.
     Events = dict[tuple[str, str], list[dict[str, Any]]]
-    """By the kind and the uid of the object."""
 
 _COUNTS: Final = ("replicas", "currentNumberScheduled")
 """Fields of a status that count pods."""
@@ -57,9 +57,8 @@ async def refused_workloads(live: Installation, namespace: str | None) -> list[R
         events.setdefault((about.get("kind", ""), about.get("uid", "")), []).append(event)
     refused, kinds = [], {DEPLOYMENTS.kind, ROLLOUTS.kind, *(kind for kind, _ in events)}
     # Of the other kinds no status tells of a refusal.
-    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS):
-        if resource.kind not in kinds:
-            continue
+    listed = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
+    for resource in (resource for resource in listed if resource.kind in kinds):
         refused += await live.items(resource, partial(_refused, resource.kind, events), namespace)
     return refused
 

@@ -301,10 +301,7 @@ class PodWorkloads:
     async def _request(
         self, pod: Pod, workload: Workload, wish: DesiredWorkload, described: WorkloadMetadata
     ) -> None:
-        """Request the app if it is missing, or if we manage it and it lacks the workload.
-
-        A request that is not needed changes nothing.
-        """
+        """Request the app if it seems missing, or if we manage it and it lacks the workload."""
         name, namespace = wish.names.app, pod.namespace
         key = f"{namespace}/{name}"
         if not lacks_workload(self._apps.get(key), workload) or self._requests.get(key):

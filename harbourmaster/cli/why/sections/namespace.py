@@ -18,7 +18,6 @@ from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
-from harbourmaster.webhook.snapshot import NAME_LABEL
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
@@ -30,11 +29,10 @@ async def section(context: WhyContext) -> Section:
     """Explain a namespace."""
     live, own = context.live, metadata_in(context.subject.raw)
     known, unread = await policies_for(live, own.name)
-    labels = {**own.labels, NAME_LABEL: own.name}
     policies = [
         policy.reference
         for policy in (dated.compiled for dated in known)
-        if policy.namespace or (policy.namespaces is not None and policy.namespaces.matches(labels))
+        if policy.namespace or (policy.namespaces and policy.namespaces.matches(own.labels))
     ]
     settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
     shared = (own.name, live.namespace, *settings.lifecycle.definition_namespaces)
@@ -47,7 +45,7 @@ async def section(context: WhyContext) -> Section:
     scheduler = settings.scheduler.of_pods
     waiting = await live.attempt(waiting_in(live, scheduler, own.name, None), [])
     refused = await live.attempt(refused_workloads(live, own.name), [])
-    code, state, gates = await _gates(live, own, labels)
+    code, state, gates = await _gates(live, own)
     step, text = "", gates
     if refused and state != "fault":
         code, state, step = "pods-refused", "fault", refused[0].step
@@ -69,9 +67,7 @@ async def section(context: WhyContext) -> Section:
     return Section(name="namespace", state=state, code=code, summary=text, step=step, lines=lines)
 
 
-async def _gates(
-    live: Installation, own: Metadata, labels: dict[str, str]
-) -> tuple[str, State, str]:
+async def _gates(live: Installation, own: Metadata) -> tuple[str, State, str]:
     """Return whether pods of the namespace get gates, and why not."""
     if mistakes := opt_in_mistakes(own.name, own.annotations, own.labels):
         return mistakes[0].code, "fault", mistakes[0].text
@@ -81,7 +77,7 @@ async def _gates(
     settings = await live.known_settings()
     if own.name in {*settings.webhook.excluded_namespaces, live.namespace}:
         return "namespace-excluded", "note", "the settings exclude it from gates and policies"
-    if unsent := await why_unsent(live, resources.PODS.kind, labels, {}):
+    if unsent := await why_unsent(live, resources.PODS.kind, own.labels, {}):
         return "namespace-excluded", "note", unsent
     if not is_in and own.labels.get(WAIT_FOR_KEY) != REQUIRED:
         return "not-opted-in", "note", "it has not opted in to gates"

@@ -67,8 +67,8 @@ async def _verdict(context: WhyContext, lines: list[Line]) -> tuple[str, State, 
         remedy = finding.remedy or f"correct it: {edit}"
         return "unmatched", "unknown" if lines else "note", finding.text, remedy
     source = replace(decode_policy(subject.raw), kind=subject.kind)
-    asked = pod_selector({"spec": {"selector": to_builtins(source.spec).get("podSelector")}})
-    policy = compile_policy(source)
+    policy, spec = compile_policy(source), to_builtins(source.spec)
+    asked = pod_selector({"spec": {"selector": spec["podSelector"]}})
     pods = _by_workload(policy, spaces, await live.metadata(PODS, place, label_selector=asked))
     if not pods:
         text = "selects nothing now: no pod in its namespaces has the labels of its podSelector"
