@@ -92,6 +92,8 @@ class Client:
         self.connection = connection
         self.listing = asyncio.Lock()
         """Held by a cache while it reads a page, so that there is one in memory at a time."""
+        self.greeting = b""
+        """The answer to GET /version with which a command begins; empty if there is none."""
         self._transport = Transport(
             connection,
             user_agent=user_agent,

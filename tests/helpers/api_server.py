@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from bisect import bisect_right
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -287,6 +288,7 @@ class Watch:
             self.send("ERROR", status(410, gone, "Expired"))
             self.queue.put_nowait(CLOSE)
         else:
-            for change in objects.history:
-                if change.version > int(version) and change.resource == self.resource:
+            start = bisect_right(objects.history, int(version), key=lambda change: change.version)
+            for change in objects.history[start:]:
+                if change.resource == self.resource:
                     self.tell(change)

@@ -62,6 +62,8 @@ class ExaminedCluster:
     (verb, plural). ``admit`` gets a pod that is tried; it returns the pod or raises ApiError.
     """
 
+    greeting = b""
+
     def __init__(self):
         self.now = datetime.now(UTC)
         self.objects = {}

@@ -102,6 +102,10 @@ class Objects:
         """The objects by namespace and name."""
         return self._kept.setdefault(resource, {})
 
+    def items_of(self, resource, _namespace):
+        """Keys and objects of a kind: at least those of the namespace, which an index may tell."""
+        return self.all(resource).items()
+
     def compact(self):
         """Forget all history and every list that is not read to its end."""
         self.history.clear()
@@ -125,7 +129,7 @@ class Objects:
             selected_items = self._snapshots[resource, version]
         else:
             version, start = self.version, 0
-            ordered = sorted(self.all(resource).items())
+            ordered = sorted(self.items_of(resource, namespace))
             selected_items = [obj for _, obj in ordered if is_selected(obj, query, namespace)]
         metadata: dict[str, Any] = {"resourceVersion": str(version)}
         page = selected_items[start : start + limit] if limit else selected_items[start:]

@@ -41,8 +41,7 @@ class LargeApi(FakeApi):
     def __init__(self):
         super().__init__()
         self.places = defaultdict(dict)
-        self._list = self.objects.list
-        self.objects.list = self._list_place
+        self.objects.items_of = self._items_of
 
     def place(self, resource, obj):
         """Store an object whose parts belong to others too."""
@@ -58,15 +57,10 @@ class LargeApi(FakeApi):
         self.objects.all(resource)[key] = self.places[resource, key[0]][key] = obj
         return obj
 
-    def _list_place(self, resource, namespace, query):
-        kept, objects = self.objects._kept, self.objects.all(resource)
+    def _items_of(self, resource, namespace):
         if namespace:
-            objects = self.places.get((resource, namespace), {})
-        self.objects._kept = {**kept, resource: objects}
-        try:
-            return self._list(resource, namespace, query)
-        finally:
-            self.objects._kept = kept
+            return self.places.get((resource, namespace), {}).items()
+        return self.objects.all(resource).items()
 
 
 def fill(api, *, nodes=NODES, pods=PODS, namespaces=NAMESPACES, large=IN_LARGE, waiting=WAITING):

@@ -50,6 +50,8 @@ class SimulationLoop(LoopbackLoop):
 
     def __init__(self):
         super().__init__()
+        # There is no socket.
+        self._select = lambda _timeout: []
         self.on_task = lambda _task: None
         self.set_task_factory(self._task)
         _loop[:] = [self]

@@ -137,6 +137,9 @@ class Invariants:
     def _forget(self, resource, obj):
         """Allow to recreate a deleted object, except a Job that its TTL deleted."""
         uid = obj["metadata"]["uid"]
+        if resource == kinds.APP_VERSIONS:
+            # Also by garbage collection, after its app has lost all workloads.
+            self._former[obj["metadata"]["namespace"], obj["spec"]["appName"]].append(obj)
         for mark in self._marks.pop(uid, ()):
             if self._children.get(mark) == uid:
                 del self._children[mark]
@@ -284,9 +287,6 @@ class Invariants:
 
     def _check_collected(self, resource, version):
         """Check that no version that is in use is deleted, unless it was never generated."""
-        if resource == kinds.APP_VERSIONS:
-            place = (version["metadata"]["namespace"], version["spec"]["appName"])
-            self._former[place].append(version)
         owners = version["metadata"].get("ownerReferences", ())
         if any(owner.get("controller") for owner in owners):
             for use in self._uses(resource, version):

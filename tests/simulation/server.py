@@ -27,6 +27,7 @@ class SimulatedServer(ApiServer):
         self._names = defaultdict(dict)
         self._owned = defaultdict(dict)
         super().__init__(rules=True, **options)
+        self.objects.items_of = self._items_of
 
     def _notify_watches(self, change):
         self._index(change.resource, change.before, change.after)
@@ -55,10 +56,14 @@ class SimulatedServer(ApiServer):
 
     def every(self, resource, namespace=None):
         """Return the objects of a kind, by default of all namespaces."""
+        return [obj for _, obj in self._items_of(resource, namespace)]
+
+    def _items_of(self, resource, namespace):
         objects = self.objects.all(resource)
-        if namespace is None:
-            return list(objects.values())
-        return [objects[namespace, name] for name in self._names.get((resource, namespace), ())]
+        if not namespace:
+            return objects.items()
+        names = self._names.get((resource, namespace), ())
+        return [((namespace, name), objects[namespace, name]) for name in names]
 
     def owned(self, uid):
         """Return the resource and the object of each that names the owner ``uid``."""

@@ -21,6 +21,10 @@ def test_a_simulation_counts_requests_queues_and_pauses():
     assert figures["requests"]["patch pods"] >= figures["pods_released"]
     assert figures["queues"]["gates"]["maximum"] >= 10
     assert figures["longest_pause_ms"]["ms"] > 0
+    # What the controller has just written, or requested and fulfilled, it does not repeat.
+    repeated = [name for name in figures["failed_requests"] if "keptnapp" in name and "409" in name]
+    assert repeated == []
+    assert figures["requests"]["get keptnapps"] <= 2 * figures["releases"]
 
 
 def test_a_planted_violation_is_found_by_the_check_of_one_change():

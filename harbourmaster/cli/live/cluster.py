@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -46,14 +45,12 @@ UNUSABLE: Final = 2
 """Exit codes: nothing is left; something is; there was no cluster to work on."""
 REQUEST_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
-_PAGE, _METADATA_PAGE, _SMALL_PAGE = 1500, 5000, 32
+_PAGE, _SMALL_PAGE = 5000, 32
 """Objects of a page: few requests in a large cluster, and pages fit that are of the usual size."""
 SKIPPED: Final = " is skipped, because it cannot be read: "
 """Follows the name of an object in the line that says why it was left out of a list."""
 
 Decoded = TypeVar("Decoded")
-greeting: Final[ContextVar[bytes]] = ContextVar("greeting", default=b"")
-"""The answer to GET /version, with which a command begins; empty if there is none."""
 
 
 def run_with_client(arguments: Arguments, work: Callable[[Client], Awaitable[int]]) -> int:
@@ -94,7 +91,7 @@ async def _run(connection: Connection, work: Callable[[Client], Awaitable[int]])
 async def greet(client: Client) -> None:
     """Find out whether the API server answers us. Raises UnreachableError, UnauthorizedError."""
     try:
-        greeting.set(await client.request("GET", "/version"))
+        client.greeting = await client.request("GET", "/version")
     except (UnreachableError, UnauthorizedError):
         raise
     except ApiError:
@@ -147,7 +144,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
     def skip(named: Named, error: Exception) -> None:
         skipped.append(f"{resource.kind} {named.key}{SKIPPED}{error}: correct or delete it")
 
-    limit = _METADATA_PAGE if metadata_only else _PAGE
+    limit = _PAGE
     for attempt in range(_RESTARTS + 1):
         objects: list[Decoded] = []
         skipped.clear()

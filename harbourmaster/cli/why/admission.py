@@ -16,7 +16,6 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, RUNTIME_CLASSES
 from harbourmaster.cli.installed import WEBHOOK
-from harbourmaster.cli.live.cluster import greeting
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import read_error
 from harbourmaster.cli.offline import creation_of, kind_of, name_of, object_in
@@ -53,7 +52,6 @@ from harbourmaster.webhook.verdict import MALFORMED, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import Subject
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -86,44 +84,48 @@ class AdmissionInputs(Struct, frozen=True):
 
 
 async def inputs_of(
-    live: Installation, namespace: str, owners: Sequence[Subject] = ()
+    live: Installation, namespace: str, reviewed: Sequence[Subject] = ()
 ) -> AdmissionInputs:
-    """Read what a cluster has of it, all at once and only once."""
-    key = ("admission", namespace, tuple(owner.reference for owner in owners))
-    return await live.once(key, partial(_inputs_of, live, namespace, owners))
+    """Read what a cluster has for one object and its owners, or for any object; only once."""
+    key = ("admission", namespace, tuple(obj.reference for obj in reviewed))
+    return await live.once(key, partial(_inputs_of, live, namespace, reviewed))
 
 
 async def _inputs_of(
-    live: Installation, namespace: str, owners: Sequence[Subject]
+    live: Installation, namespace: str, reviewed: Sequence[Subject]
 ) -> AdmissionInputs:
-    everywhere, local, (known, problem), (settings, doubt), classes = await asyncio.gather(
-        _policies(live, CLUSTER_POLICIES, None),
-        _policies(live, POLICIES, namespace),
+    (policies, unread), (known, problem), (settings, doubt), classes = await asyncio.gather(
+        policies_for(live, namespace),
         _namespace(live, namespace),
         _settings(live),
-        _classes(live, owners),
+        _classes(live, reviewed),
     )
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
         excluded=frozenset((live.namespace,)),
-        parents=parents_of([_decode_parent(owner.raw) for owner in owners]),
+        parents=parents_of([_decode_parent(obj.raw) for obj in reviewed]),
         class_labels=dict(classes),
     )
-    problems = tuple(filter(None, (everywhere[1], local[1], problem)))
-    return AdmissionInputs(snapshot, settings, (*everywhere[0], *local[0]), problems, doubt)
+    problems = tuple(filter(None, (*unread, problem)))
+    return AdmissionInputs(snapshot, settings, policies, problems, doubt)
 
 
-async def _policies(
-    live: Installation, resource: Resource, namespace: str | None
-) -> tuple[list[DatedPolicy], str]:
-    try:
-        return await live.list_all(resource, partial(_policy_in, resource.kind), namespace), ""
-    except ApiError as error:
-        what = "cluster policies" if namespace is None else f"policies of {namespace}"
-        return [], read_error(error, what)
+async def policies_for(
+    live: Installation, namespace: str
+) -> tuple[tuple[DatedPolicy, ...], list[str]]:
+    """Return the policies that may select objects of a namespace, and why some are unknown."""
+    policies: list[DatedPolicy] = []
+    unread = []
+    for resource, place in ((CLUSTER_POLICIES, None), (POLICIES, namespace)):
+        try:
+            policies += await live.list_all(resource, _policy_in, place)
+        except ApiError as error:
+            what = f"policies of {place}" if place else "cluster policies"
+            unread.append(read_error(error, what))
+    return tuple(policies), unread
 
 
-def _policy_in(kind: str, raw: msgspec.Raw) -> DatedPolicy:
+def _policy_in(raw: msgspec.Raw) -> DatedPolicy:
     """A policy as the API server gave it; one that cannot be decoded has its fault."""
     metadata = metadata_in(raw)
     source = None
@@ -131,8 +133,9 @@ def _policy_in(kind: str, raw: msgspec.Raw) -> DatedPolicy:
         source = decode_policy(raw)
         compiled = compile_policy(source)
     except MalformedError as error:
-        key = "/".join(filter(None, (metadata.namespace, metadata.name)))
-        compiled = undecodable_policy(f"{kind} {key}", metadata.namespace or None, str(error))
+        kind = POLICIES.kind if metadata.namespace else CLUSTER_POLICIES.kind
+        reference = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
+        compiled = undecodable_policy(reference, metadata.namespace or None, str(error))
     *_, changed = ("", *written_at(raw, "f:spec"))
     return DatedPolicy(compiled, source, metadata.creation_timestamp, metadata.generation, changed)
 
@@ -148,10 +151,9 @@ async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, s
 
 
 async def _classes(
-    live: Installation, owners: Sequence[Subject]
+    live: Installation, reviewed: Sequence[Subject]
 ) -> list[tuple[str, dict[str, str]]]:
-    # The class of a pod is that of the template of its owner.
-    if owners and not any(b"runtimeClassName" in owner.raw for owner in owners):
+    if reviewed and not any(b"runtimeClassName" in obj.raw for obj in reviewed):
         return []
     return await live.attempt(live.list_all(RUNTIME_CLASSES, decode_class), [])
 
@@ -161,7 +163,7 @@ async def _settings(live: Installation) -> tuple[AdmissionSettings, str]:
     settings, doubt = await live.assumed_settings(WEBHOOK, WebhookSettings)
     if settings.gating == "auto":
         try:
-            gating = gating_of(parse_version(greeting.get()))
+            gating = gating_of(parse_version(live.client.greeting))
         except ValueError:
             return settings, doubt
         settings = msgspec.structs.replace(settings, gating=gating)

@@ -180,7 +180,7 @@ def planned_gate(
 async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     """Why the pods of the subject have no gate; None where that cannot be known."""
     subject, live = context.subject, context.live
-    inputs = await inputs_of(live, subject.namespace, context.owners)
+    inputs = await inputs_of(live, subject.namespace, (subject, *context.owners))
     space = inputs.snapshot.namespace(subject.namespace)
     raw = await live.find(NAMESPACES, subject.namespace)
     if (space is None or raw is None) and not context.created_with:

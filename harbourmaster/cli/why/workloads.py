@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gate_report import GateReport
     from harbourmaster.lifecycle.gated_pods import Pod
 
-    Events = dict[str, list[dict[str, Any]]]
+    # By the kind and the uid of the object.
+    Events = dict[tuple[str, str], list[dict[str, Any]]]
 
 _COUNTS: Final = ("replicas", "currentNumberScheduled")
 """Fields of a status that count pods."""
@@ -52,9 +53,12 @@ async def refused_workloads(live: Installation, namespace: str | None) -> list[R
     for event in await live.attempt(
         live.list_all(CORE_EVENTS, decode_anything, namespace, field_selector=fields), []
     ):
-        events.setdefault(object_in(event, "involvedObject").get("uid", ""), []).append(event)
-    refused = []
-    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS):
+        about = object_in(event, "involvedObject")
+        events.setdefault((about.get("kind", ""), about.get("uid", "")), []).append(event)
+    refused, kinds = [], {DEPLOYMENTS.kind, ROLLOUTS.kind, *(kind for kind, _ in events)}
+    # Of the other kinds no status tells of a refusal.
+    listed = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
+    for resource in (resource for resource in listed if resource.kind in kinds):
         refused += await live.items(resource, partial(_refused, resource.kind, events), namespace)
     return refused
 
@@ -64,7 +68,7 @@ def _refused(kind: str, events: Events, raw: msgspec.Raw) -> RefusedWorkload | N
     status = object_in(workload, "status")
     # A status tells only whether there are pods, and not how old they are.
     created = None if any(map(status.get, _COUNTS)) else ""
-    reason = why_no_pods(workload, kind, created, latest_message(events.get(own.uid, ())))
+    reason = why_no_pods(workload, kind, created, latest_message(events.get((kind, own.uid), ())))
     if reason is None or reason[0] != "pods-refused":
         return None
     describe = f"kubectl -n {own.namespace} describe {kind.lower()} {own.name}"

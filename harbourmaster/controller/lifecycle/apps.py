@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import structs
 
 from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
@@ -60,7 +61,7 @@ class AppReconciler:
         self._client = context.client
         self._signals = context.signals
         self._context = context
-        self._apps = context.caches.apps.store
+        self._apps = context.caches.newest_apps
         self._versions = context.caches.app_versions.store
         # By key of an app: what is delayed, and since when.
         self._delayed: dict[str, tuple[object, datetime]] = {}
@@ -114,7 +115,8 @@ class AppReconciler:
             await self._supersede(app, todo.deprecate)
         if app.status.current_version != app.spec.version:
             status = CurrentVersion(current_version=app.spec.version)
-            await write_status(self._client, APPS, app.metadata, status)
+            answer = await write_status(self._client, APPS, app.metadata, status)
+            self._apps.put(app.metadata.key, msgspec.json.decode(answer, type=App))
         present = self._versions.get(f"{namespace}/{todo.name}")
         return await self._follow_context(app, present) if present is not None else None
 

@@ -25,6 +25,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
 from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, WaitWatches
+from harbourmaster.controller.lifecycle.writes import WrittenObjects
 from harbourmaster.gates.names import version_name
 from harbourmaster.gates.owners import (
     DAEMON_SET,
@@ -215,6 +216,9 @@ class LifecycleCaches(Caches):
         self.rollouts = self.cache(resources.ROLLOUTS, decode_rollout, {BY_OWNER: _lender})
         kinds = (REPLICA_SET, STATEFUL_SET, DAEMON_SET)
         self.owners = {kind: self.by_resource[SUPPORTED[kind]].store for kind in kinds}
+        self.newest_requests = WrittenObjects(self.creation_requests.store)
+        self.newest_apps = WrittenObjects(self.apps.store)
+        self.newest_workloads = WrittenObjects(self.workloads.store)
 
     def find_owner(self, uid: str) -> Owner | None:
         """Return the cached owner of pods with this uid, if there is one."""

@@ -53,8 +53,8 @@ class CreationRequestReconciler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._client = context.client
-        self._requests = context.caches.creation_requests.store
-        self._apps = context.caches.apps.store
+        self._requests = context.caches.newest_requests
+        self._apps = context.caches.newest_apps
         self._workloads = context.caches.workloads.store
         self._deployed = DeploymentCheck(context)
         # By key of an app: since when it lists workloads that are gone.
@@ -85,10 +85,11 @@ class CreationRequestReconciler:
         if not is_name(name):
             self._report_failure(request, f'"{name}" is not a valid app name')
             return None
-        # Read live: an app that a person created must not be taken for a missing one.
-        app = await fetch(self._client, APPS, App, name, namespace)
+        app, requeue_after = self._apps.get(f"{namespace}/{name}"), self._remaining(request)
+        if requeue_after <= 0 or not (app is None or is_managed(app)):
+            # Read live: an app that a person created must not be taken for a missing one.
+            app = await fetch(self._client, APPS, App, name, namespace)
         if app is None or is_managed(app):
-            requeue_after = self._remaining(request)
             if requeue_after > 0:
                 return requeue_after
             try:
@@ -103,6 +104,7 @@ class CreationRequestReconciler:
         await self._client.delete(
             APP_CREATION_REQUESTS, metadata.name, namespace, uid=metadata.uid, missing_ok=True
         )
+        self._requests.put(metadata.key, None)
         return None
 
     def _remaining(self, request: AppCreationRequest) -> float:
@@ -140,10 +142,11 @@ class CreationRequestReconciler:
         self, namespace: str, name: str, app: App | None, annotations: Mapping[str, str]
     ) -> None:
         """Bring a managed app, or a missing one, up to date; delete one without workloads."""
-        workloads = await self._workloads_of(name, namespace)
+        workloads, key = await self._workloads_of(name, namespace), f"{namespace}/{name}"
         if app is None and workloads:
             wish = new_app(name, namespace, annotations, workloads)
             app = await create(self._client, APPS, wish, namespace)
+            self._apps.put(key, app)
             self._context.signals.report_created(app)
         elif app is not None and not workloads:
             # A user who has taken it over meanwhile has changed it.
@@ -152,7 +155,8 @@ class CreationRequestReconciler:
             text = "has been deleted: its workloads are gone, or their owners name others"
             self._context.signals.emit(app, "DeleteApp", "Finished", text)
         elif app is not None and (operations := change_operations(app, workloads)):
-            await patch_object(self._client, APPS, app.metadata, operations)
+            answer = await patch_object(self._client, APPS, app.metadata, operations)
+            self._apps.put(key, msgspec.json.decode(answer, type=App))
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
         """Read the app's current workloads from the API server, because the watch may be behind."""

@@ -6,7 +6,6 @@ computed from the caches when they are read. A series ends with the object that 
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
@@ -46,7 +45,7 @@ _LIMIT: Final = 1_000
 """Maximum label sets of one kind, because each line costs 15 µs per scrape. Above it, the namespace
 with the most loses its oldest."""
 _SPARE: Final = 50
-"""Series of one kind that are kept without a scrape before deleted objects are searched."""
+"""Further series of one kind that are kept until the next scrape or search for deleted objects."""
 _HISTOGRAMS: Final = 100
 """Number of the latest label sets of one kind that have a histogram, which takes 18 lines."""
 SHOWN: Final = 500
@@ -162,25 +161,25 @@ class LifecycleMetrics(Collector):
         by_labels = self._finished[kind]
         series = by_labels.get(labels)
         if series is None:
-            if len(by_labels) >= min(self._sweep_at[kind], _LIMIT):
+            if len(by_labels) >= self._sweep_at[kind]:
                 self._sweep(kind)
-            if len(by_labels) >= _LIMIT:
-                del by_labels[_oldest_of_largest_namespace(by_labels)]
             series = by_labels[labels] = _Series(anchor[1].partition("/")[0])
         by_labels.move_to_end(labels)
         series.anchors.add(anchor)
         series.duration.observe(max(seconds, 0.0))
 
     def _sweep(self, kind: str) -> None:
-        """Drop the series of deleted objects."""
-        if self._source is None:
-            return
+        """Drop the series of deleted objects, and those beyond the limit."""
         by_labels = self._finished[kind]
-        for labels, series in list(by_labels.items()):
-            series.anchors = {anchor for anchor in series.anchors if self._source.exists(anchor)}
-            if not series.anchors:
-                del by_labels[labels]
-        self._sweep_at[kind] = 2 * len(by_labels) + _SPARE
+        if self._source is not None:
+            for labels, series in list(by_labels.items()):
+                series.anchors = set(filter(self._source.exists, series.anchors))
+                if not series.anchors:
+                    del by_labels[labels]
+        latest = reversed(by_labels.items())
+        for labels, _ in round_robin(latest, lambda item: item[1].namespace)[_LIMIT:]:
+            del by_labels[labels]
+        self._sweep_at[kind] = min(2 * len(by_labels), _LIMIT) + _SPARE
 
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""
@@ -213,14 +212,6 @@ class LifecycleMetrics(Collector):
             duration = series.duration
             family.add_metric((*values, _SCOPE_NAME), duration.buckets(), duration.total)
         return family
-
-
-def _oldest_of_largest_namespace(by_labels: Mapping[tuple[str, ...], _Series]) -> tuple[str, ...]:
-    sizes = Tally(series.namespace for series in by_labels.values())
-    largest = max(sizes.values())
-    return next(
-        labels for labels, series in by_labels.items() if sizes[series.namespace] == largest
-    )
 
 
 _NOTHING: Final = GaugeValues({}, {}, {}, 0)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
-from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
+from harbourmaster.api.resources import APP_CREATION_REQUESTS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.owners import (
     has_template_of,
     have_same_images,
@@ -32,7 +32,6 @@ from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, Invali
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks_workload
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import (
-    App,
     AppCreationRequest,
     AppCreationRequestSpec,
     Workload,
@@ -115,14 +114,12 @@ class PodWorkloads:
         caches = context.caches
         self._client = context.client
         self._signals = context.signals
-        self._apps = caches.apps.store
-        self._workloads: WrittenObjects[Workload] = WrittenObjects(caches.workloads.store)
-        self._versions: WrittenObjects[WorkloadVersion] = WrittenObjects(
-            caches.workload_versions.store
-        )
+        self._apps = caches.newest_apps
+        self._workloads = caches.newest_workloads
+        self._versions = WrittenObjects(caches.workload_versions.store)
         # By key of a version: the time until which its workload is not given to it again.
         self._turns: dict[str, float] = {}
-        self._requests = caches.creation_requests.store
+        self._requests = caches.newest_requests
         self._find_owner = caches.find_owner
         self._by_tag = context.settings.version_from_tag
 
@@ -304,13 +301,10 @@ class PodWorkloads:
     async def _request(
         self, pod: Pod, workload: Workload, wish: DesiredWorkload, described: WorkloadMetadata
     ) -> None:
-        """Request the app if it is missing, or if we manage it and it lacks the workload."""
+        """Request the app if it seems missing, or if we manage it and it lacks the workload."""
         name, namespace = wish.names.app, pod.namespace
         key = f"{namespace}/{name}"
-        if not lacks_workload(self._apps.get(key), workload) or key in self._requests:
-            return
-        # Read live: the watch may bring the end of a request before its result.
-        if not lacks_workload(await fetch(self._client, APPS, App, name, namespace), workload):
+        if not lacks_workload(self._apps.get(key), workload) or self._requests.get(key):
             return
         single = {APP_TYPE_KEY: SINGLE_SERVICE} if described.is_single_service else {}
         request = AppCreationRequest(
@@ -319,7 +313,7 @@ class PodWorkloads:
         )
         making = create(self._client, APP_CREATION_REQUESTS, request, namespace)
         with contextlib.suppress(AlreadyExistsError):
-            await _attempt(CREATE_REQUEST, making)
+            self._requests.put(key, await _attempt(CREATE_REQUEST, making))
 
     def _check_version(self, pod: Pod, workload: Workload, wish: DesiredWorkload) -> None:
         """Reject a name that belongs to another version or workload: one of them must change."""

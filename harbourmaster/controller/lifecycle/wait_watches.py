@@ -113,11 +113,6 @@ class WaitWatches:
         self._due = asyncio.Event()
         pods.subscribe(self._pods_changed)
 
-    @property
-    def needed_places(self) -> Collection[_Place]:
-        """The kinds and namespaces to watch now."""
-        return self._items.keys()
-
     def subscribe(self, listener: Callable[[frozenset[str]], None]) -> None:
         """Call ``listener`` with the keys of pods whose items have changed their state."""
         self._listeners.append(listener)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.caches import BY_WORKLOAD
 from harbourmaster.controller.lifecycle.workload_versions import DeploymentCheck
@@ -23,6 +25,7 @@ from harbourmaster.kube.errors import (
 from harbourmaster.lifecycle.machine import resume
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
+    Workload,
     WorkloadStatus,
     WorkloadVersion,
     is_generated,
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.lifecycle.model import Workload
 
 LOOK_AGAIN: Final = 10.0
 """Seconds until the reconciler looks again whether the version of a former workload is gone."""
@@ -57,7 +59,7 @@ class WorkloadReconciler:
     def __init__(self, context: Context) -> None:
         self._client = context.client
         self._signals = context.signals
-        self._workloads = context.caches.workloads.store
+        self._workloads = context.caches.newest_workloads
         self._versions = context.caches.workload_versions.store
         self._deployed = DeploymentCheck(context)
 
@@ -123,7 +125,8 @@ class WorkloadReconciler:
             if owners is None:
                 owners = tuple(reference.uid for reference in owners_of_pods(workload))
             status = WorkloadStatus(current_version=spec.version, owners=owners)
-            await write_status(self._client, WORKLOADS, workload.metadata, status)
+            answer = await write_status(self._client, WORKLOADS, workload.metadata, status)
+            self._workloads.put(workload.metadata.key, msgspec.json.decode(answer, type=Workload))
         return None
 
     async def _resume_versions(self, workload: Workload) -> None:

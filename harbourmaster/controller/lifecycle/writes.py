@@ -117,7 +117,8 @@ class WrittenObjects(Generic[D]):
         self._store = store
         # By key: the resource versions that were replaced ("" for none), what was written, and
         # until when that counts.
-        self._ahead: dict[str, tuple[frozenset[str], D, float]] = {}
+        self._ahead: dict[str, tuple[frozenset[str], D | None, float]] = {}
+        self.keys = store.keys
 
     def get(self, key: str) -> D | None:
         """Return the newest known object, or None."""
@@ -131,8 +132,8 @@ class WrittenObjects(Generic[D]):
         del self._ahead[key]
         return held
 
-    def put(self, key: str, obj: D) -> None:
-        """Record the object in an answer of the API server."""
+    def put(self, key: str, obj: D | None) -> None:
+        """Record the object in an answer of the API server; None for a deleted one."""
         replaced = frozenset((_revision(self._store.get(key)),))
         if key in self._ahead:
             former, after, _ = self._ahead[key]

@@ -72,7 +72,7 @@ async def test_nothing_is_deleted_without_confirmation(api, tmp_path, capsys):
 
 
 async def test_a_list_that_expired_is_restarted_without_repeats(api, client, monkeypatch):
-    monkeypatch.setattr("harbourmaster.cli.live.cluster._METADATA_PAGE", 500)
+    monkeypatch.setattr("harbourmaster.cli.live.cluster._PAGE", 500)
     put(api, *(f"pod-{number:04}" for number in range(1100)))
     listed = client.list
     compacted = []

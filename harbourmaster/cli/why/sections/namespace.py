@@ -9,7 +9,7 @@ from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.gate import waiting_in
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.why.admission import inputs_of
+from harbourmaster.cli.why.admission import policies_for
 from harbourmaster.cli.why.missing_gate import why_unsent
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.workloads import refused_workloads
@@ -18,7 +18,6 @@ from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
-from harbourmaster.webhook.snapshot import NAME_LABEL
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
 async def section(context: WhyContext) -> Section:
     """Explain a namespace."""
     live, own = context.live, metadata_in(context.subject.raw)
-    inputs = await inputs_of(live, own.name)
-    labels = (inputs.snapshot.namespace(own.name) or own).labels
+    known, unread = await policies_for(live, own.name)
     policies = [
         policy.reference
-        for policy in (dated.compiled for dated in inputs.policies)
-        if policy.namespace or (policy.namespaces is not None and policy.namespaces.matches(labels))
+        for policy in (dated.compiled for dated in known)
+        if policy.namespace or (policy.namespaces and policy.namespaces.matches(own.labels))
     ]
     settings, _ = await live.assumed_settings(CONTROLLER, ControllerSettings)
     shared = (own.name, live.namespace, *settings.lifecycle.definition_namespaces)
@@ -63,7 +61,7 @@ async def section(context: WhyContext) -> Section:
         *(Line(f"{pod.key} {report.sentence}", label="waits") for pod, report in waiting[:5]),
         *(
             Line(problem, label="unknown", tone="dim")
-            for problem in dict.fromkeys((*inputs.problems, *live.faults))
+            for problem in dict.fromkeys((*unread, *live.faults))
         ),
     )
     return Section(name="namespace", state=state, code=code, summary=text, step=step, lines=lines)
@@ -77,10 +75,9 @@ async def _gates(live: Installation, own: Metadata) -> tuple[str, State, str]:
     if own.deletion_timestamp:
         return "being-deleted", "note", "it is being deleted, and gets no new pods"
     settings = await live.known_settings()
-    labels = {**own.labels, NAME_LABEL: own.name}
     if own.name in {*settings.webhook.excluded_namespaces, live.namespace}:
         return "namespace-excluded", "note", "the settings exclude it from gates and policies"
-    if unsent := await why_unsent(live, resources.PODS.kind, labels, {}):
+    if unsent := await why_unsent(live, resources.PODS.kind, own.labels, {}):
         return "namespace-excluded", "note", unsent
     if not is_in and own.labels.get(WAIT_FOR_KEY) != REQUIRED:
         return "not-opted-in", "note", "it has not opted in to gates"

@@ -209,7 +209,7 @@ async def _explain(context: WhyContext) -> tuple[ExplainedReview, Background]:
 async def _explain_now(context: WhyContext) -> tuple[ExplainedReview, Background]:
     """Ask the engine as if the subject were created now, with what the cluster has now."""
     subject = context.subject
-    inputs = await inputs_of(context.live, subject.namespace, context.owners)
+    inputs = await inputs_of(context.live, subject.namespace, (subject, *context.owners))
     asked = reviewed_object(decode_anything(subject.raw))
     manifest, ending = _without_end(asked.manifest)
     answered = explain_review(review_of(manifest, subject.namespace), inputs)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata
@@ -65,9 +66,9 @@ async def _verdict(context: WhyContext, lines: list[Line]) -> tuple[str, State, 
     if finding is not None:
         remedy = finding.remedy or f"correct it: {edit}"
         return "unmatched", "unknown" if lines else "note", finding.text, remedy
-    policy = compile_policy(replace(decode_policy(subject.raw), kind=subject.kind))
-    given = decode_anything(subject.raw)["spec"].get("podSelector")
-    asked = pod_selector({"spec": {"selector": given}})
+    source = replace(decode_policy(subject.raw), kind=subject.kind)
+    policy, spec = compile_policy(source), to_builtins(source.spec)
+    asked = pod_selector({"spec": {"selector": spec["podSelector"]}})
     pods = _by_workload(policy, spaces, await live.metadata(PODS, place, label_selector=asked))
     if not pods:
         text = "selects nothing now: no pod in its namespaces has the labels of its podSelector"

@@ -260,6 +260,22 @@ async def test_a_namespace_names_workloads_whose_pods_are_refused(api, why):
     assert f"kubectl -n {NAMESPACE} edit resourcequota/small" in out
 
 
+async def test_a_namespace_names_a_stateful_set_of_whose_pods_an_event_tells(api, why):
+    put_space(api)
+    put_owner(api, resources.STATEFUL_SETS, template())
+    uid = api.get(resources.STATEFUL_SETS, "cart", NAMESPACE)["metadata"]["uid"]
+    event = {
+        "metadata": {"name": "refused", "namespace": NAMESPACE},
+        "involvedObject": {"kind": "StatefulSet", "name": "cart", "uid": uid},
+        "reason": "FailedCreate",
+        "message": "exceeded quota: small, requested: pods=1",
+        "lastTimestamp": "2030-01-01T00:00:00Z",
+    }
+    api.put(resources.CORE_EVENTS, event)
+    _, out, _ = await why("namespace", NAMESPACE)
+    assert f"Namespace: 1 workload cannot create pods: StatefulSet {NAMESPACE}/cart" in out
+
+
 async def test_a_namespace_counts_the_pods_that_wait(api, why):
     put_space(api)
     gated = pod(
@@ -270,6 +286,19 @@ async def test_a_namespace_counts_the_pods_that_wait(api, why):
     _, out, _ = await why("namespace", NAMESPACE)
     assert "Namespace: 1 pod waits in it" in out
     assert f"next      harbourmaster gate list -n {NAMESPACE}" in out
+
+
+async def test_the_policies_of_a_cluster_are_listed_once_for_all_namespaces(api, why):
+    api.put(resources.CLUSTER_POLICIES, cluster_policy("mine", nodeSelector={"disk": "ssd"}))
+    for name in ("a", "b", "c"):
+        api.put(resources.NAMESPACES, {"metadata": {"name": name}})
+        selected = pod()
+        selected["metadata"]["namespace"] = name
+        api.put(resources.PODS, selected)
+    _, out, _ = await why("clusterpodschedulingpolicy", "mine")
+    assert "selects 3 pods in 3 namespaces" in out
+    lists = [seen.path.rpartition("/")[2] for seen in api.requests if seen.verb == "list"]
+    assert lists.count("clusterpodschedulingpolicies") == 1
 
 
 @pytest.mark.parametrize("scope", ["cluster", ""])

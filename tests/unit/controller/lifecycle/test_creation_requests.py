@@ -101,7 +101,7 @@ async def test_workloads_are_listed_when_the_time_has_come(api, client):
     put(api, WORKLOADS, workload("a", "1"))
     put(api, APP_CREATION_REQUESTS, request())
     async with only(client, now=now) as world:
-        await api.until_seen("get", "/keptnapps/shop$")
+        await api.until_seen("watch", "/keptnworkloads$")
         assert names(api, APPS) == []
         # The watch does not tell of this one.
         api.silence()

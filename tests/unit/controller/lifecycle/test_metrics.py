@@ -23,6 +23,7 @@ ANCHOR = (APP, "prod/shop-1")
 class Source:
     def __init__(self):
         self.gone = set()
+        self.asked = 0
         self.shown = GaugeValues(
             active={APP: {SHOP: 1}, WORKLOAD: {("shop", "front", "7", "prod"): 0}},
             intervals={APP: {(*SHOP, "0"): 12.5}},
@@ -35,6 +36,7 @@ class Source:
         return self.shown
 
     def exists(self, anchor):
+        self.asked += 1
         return anchor not in self.gone
 
 
@@ -125,6 +127,16 @@ def test_series_of_deleted_objects_go_without_a_scrape_too(metrics):
         metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, anchor)
         source.gone.add(anchor)
     assert len(metrics._finished[APP]) <= module._SPARE + 1
+
+
+def test_a_further_series_is_as_cheap_beyond_the_limit_as_below_it(metrics):
+    source = Source()
+    metrics.lead(source)
+    for number in range(3000):
+        anchor = (APP, f"prod/{number}")
+        metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, anchor)
+    assert len(metrics._finished[APP]) <= module._LIMIT + module._SPARE
+    assert source.asked < 50 * 3000
 
 
 def test_a_series_of_two_objects_goes_with_the_last(registry, metrics):

@@ -126,7 +126,7 @@ async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, m
     config_map(api)
     async with running(client) as world:
         told = WaitEventReconciler(world.context)
-        await world.until(lambda: world.caches.wait_watches.needed_places)
+        await world.until(lambda: world.caches.wait_watches._items)
         reports = world.caches.wait_watches.reports(PROD)
         await world.until(
             lambda: "Met" in {report.state for report in reports.values()} or tick(world)
@@ -198,7 +198,7 @@ async def test_in_a_scheduler_the_pod_is_marked_once_and_left_alone(api, client)
         assert WAITED not in annotations_of(api, "one")
         config_map(api)
         await world.until(lambda: annotations_of(api, "one").get(WAITED) == "met")
-        await world.until(lambda: not world.caches.wait_watches.needed_places)
+        await world.until(lambda: not world.caches.wait_watches._items)
     assert len(api.seen("patch", "/pods/one")) == 1
     assert REMOVED not in annotations_of(api, "one")
 

@@ -130,7 +130,7 @@ async def test_nothing_is_watched_while_no_pod_waits_and_again_after_the_last(ap
     for name in ("one", "two"):
         api.remove(PODS, name, PROD)
     await api.until_watched(1)
-    assert world.waits.needed_places == set()
+    assert not world.waits._items
     assert world.waits.reports(PROD) == {}
 
 
@@ -139,7 +139,7 @@ async def test_a_watch_is_kept_for_the_pods_that_follow(api, world, monkeypatch)
     make(api, waiter("one", "job/a"))
     await world.until_text("job/a", "does not exist")
     api.remove(PODS, "one", PROD)
-    await world.changes.until(lambda: not world.waits.needed_places)
+    await world.changes.until(lambda: not world.waits._items)
     make(api, waiter("two", "job/a"))
     await world.until_text("job/a", "does not exist")
     assert world.count_watches() == {("jobs", PROD): 1}
@@ -305,7 +305,7 @@ async def test_items_that_are_too_many_are_followed_once_others_go(api, world, m
     for name in "bc":
         api.remove(PODS, name, PROD)
     await world.changes.until(lambda: not world.states())
-    assert world.waits.needed_places == set()
+    assert not world.waits._items
 
 
 async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, world):
