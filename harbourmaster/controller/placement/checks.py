@@ -128,7 +128,9 @@ class ApplicationChecks:
         wanted, reason, text = await self._admit(subject, decision, snapshot)
         if reason in _MAY_DEPLOY:
             return decision, checking.bind(status, bound, wanted, now)
-        # Of another generation, the watch tells.
+        if reason != checking.CHECKING:
+            # Nobody else waits for what may stay so for ever.
+            snapshot.move_limits.withdraw(application.metadata.key)
         if reason not in {"", checking.REVERTED}:
             status = checking.propose(status, wanted, now, reason, text)
         if status != application.status:

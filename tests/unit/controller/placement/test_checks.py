@@ -289,3 +289,21 @@ async def test_a_check_that_somebody_deletes_is_created_again(monkeypatch):
     assert list(env.versions()) == [check]
     await env.run()
     assert env.reason() == "Passed"
+
+
+async def test_one_whose_check_failed_lets_others_move():
+    env = CheckedEnv(moves_per_target=1)
+    env.static(one=0.5, two=0.4)
+    for name in ("one", "two"):
+        env.add_cluster(name, metrics=weights(**{name: 1}))
+    env.apply()
+    env.apply("plain", checks=None)
+    for name in ("app", "plain"):
+        await env.run(name)
+    env.verdicts[1, "two", "pre"] = False
+    env.static(one=0.1, two=0.9)
+    for _ in range(2):
+        env.time += 70
+        for name in ("app", "plain"):
+            await env.run(name)
+    assert (env.on(), env.reason(), env.on("plain")) == ("one", "CheckFailed", "two")
