@@ -201,7 +201,8 @@ class ApplicationChecks:
     async def _in_generation(self, application: Application, generation: int) -> Application | None:
         """Return an Application as an earlier generation of it; None if that is not kept."""
         metadata, checks = application.metadata, application.spec.checks
-        if generation in {0, metadata.generation} or checks is None:
+        kept = {record.generation for record in application.status.checked}
+        if generation == metadata.generation or generation not in kept or checks is None:
             return None
         spec = await self._revisions.find(metadata, generation)
         if spec is None:

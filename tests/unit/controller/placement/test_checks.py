@@ -307,3 +307,16 @@ async def test_one_whose_check_failed_lets_others_move():
         for name in ("app", "plain"):
             await env.run(name)
     assert (env.on(), env.reason(), env.on("plain")) == ("one", "CheckFailed", "two")
+
+
+async def test_a_generation_that_is_not_kept_is_not_read(monkeypatch):
+    env, read = two_clusters(), []
+    env.apply(checks=None)
+    await env.run()
+    env.apply(turn=1, checks=CHECKS)
+    env.verdicts[3, "one", "pre"] = False
+    await env.run()
+    assert env.reason() == "CheckFailed"
+    monkeypatch.setattr(env, "get", lambda *names: read.append(names))
+    await env.live()
+    assert read == []
