@@ -326,11 +326,12 @@ class ApplicationChecks:
         version = self._version(application, last.check) if last is not None else None
         if last is None or version is None or last.result == PASSED:
             return application, None
+        if self._own_writes.hide(version.metadata):
+            return application, None
         progress, checks = self._progress(version, snapshot), application.spec.checks
         has_failed = progress.reason == checking.CHECK_FAILED
         if DEPLOYED_KEY not in version.metadata.annotations and not has_failed:
-            is_ready = checking.is_ready_there(status, last)
-            if is_ready and not self._own_writes.hide(version.metadata):
+            if checking.is_ready_there(status, last):
                 await self._mark(version, "true")
             return application, None
         if progress.reason == PASSED:

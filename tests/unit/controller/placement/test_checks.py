@@ -320,3 +320,9 @@ async def test_a_generation_that_is_not_kept_is_not_read(monkeypatch):
     monkeypatch.setattr(env, "get", lambda *names: read.append(names))
     await env.live()
     assert read == []
+
+
+async def test_nothing_is_remembered_of_a_version_that_garbage_collection_deletes():
+    env = two_clusters()
+    await env.run()
+    assert env.schedulers[APPLICATIONS]._checks._own_writes._replaced == {}
