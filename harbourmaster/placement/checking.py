@@ -153,10 +153,23 @@ def bind(
 def conclude(status: ApplicationStatus, now: datetime, text: str = "") -> ApplicationStatus:
     """Return the status with nothing proposed, which says what is deployed."""
     last = status.checked[0]
-    reason = _RESULTS[last.result] if last.check else NOT_REQUIRED
+    reason = _RESULTS[last.result] if last.cause else NOT_REQUIRED
     where = f"generation {last.generation} is deployed to '{last.name}'"
     message = f"{where}: {text}" if text else where
     return with_result(replace(status, proposed=None), now, last.generation, reason, message)
+
+
+def follow_rollback(status: ApplicationStatus, now: datetime) -> ApplicationStatus:
+    """Return the status with the record of what is deployed if the last move was cancelled."""
+    placed, last = status.scheduled_to, next(iter(status.checked), None)
+    if placed is None or last is None or placed.uid == last.uid:
+        return status
+    deployed, others = replace(last, name=placed.name, uid=placed.uid), status.checked[1:]
+    for record in others:
+        if (record.uid, record.generation) == (placed.uid, status.scheduled_generation):
+            deployed, others = record, ()
+    status = replace(status, checked=(deployed, *others))
+    return status if status.proposed is not None else conclude(status, now)
 
 
 def is_ready_there(status: ApplicationStatus, record: CheckedGeneration) -> bool:

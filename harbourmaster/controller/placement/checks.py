@@ -115,6 +115,8 @@ class ApplicationChecks:
             status = checking.forget(application.status)
             subject, decision = await self._decide(replace(application, status=status), snapshot)
             return decision, self._settled(subject, decision, snapshot)
+        status = checking.follow_rollback(application.status, snapshot.seen.now)
+        application = replace(application, status=status)
         application, reverted = await self._follow_deployed(application, snapshot)
         if reverted is not None:
             # It is told before anything else is proposed.

@@ -326,3 +326,27 @@ async def test_nothing_is_remembered_of_a_version_that_garbage_collection_delete
     env = two_clusters()
     await env.run()
     assert env.schedulers[APPLICATIONS]._checks._own_writes._replaced == {}
+
+
+def roll_back(env, name, cluster):
+    """Have the deployer cancel a move."""
+    stored = env.fetch(name)
+    placed = {"name": cluster, "uid": f"uid-{cluster}"}
+    status = {**stored["status"], "scheduledTo": placed, "suspendedUntil": "2100-01-01T00:00:00Z"}
+    env._store(APPLICATIONS, name, {**stored, "status": status})
+
+
+async def test_a_cancelled_move_is_told():
+    for how in ("elective", "forced"):
+        env = two_clusters()
+        await env.run()
+        env.time += 70
+        env.static(one=0.1, two=0.9)
+        if how == "forced":
+            lose(env, "one")
+        await env.run_until(lambda env=env: env.on() == "two")
+        roll_back(env, "app", "one")
+        await env.run()
+        assert env.on() == "one"
+        assert "is deployed to 'one'" in env.condition("Checked")["message"]
+        assert env.condition("Checked")["status"] == "True"
