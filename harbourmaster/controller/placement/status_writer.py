@@ -55,6 +55,11 @@ class StatusWriter:
         """Whether ours is there."""
         return FINALIZER in self._metadata.finalizers
 
+    @property
+    def is_released(self) -> bool:
+        """Whether this generation may be deployed."""
+        return self._changed.scheduled_generation == self._metadata.generation
+
     async def write_step(self, before: Record, record: Record, reason: str) -> None:
         """Write a record before the step that it announces is done. Raises ApiError."""
         self._announce(before, record, reason)
@@ -112,6 +117,8 @@ class StatusWriter:
             "awaitsReady": changed.awaits_ready or None,
             "conditions": changed.conditions,
         }
+        if changed.scheduled_generation != self._status.scheduled_generation:
+            fields["scheduledGeneration"] = changed.scheduled_generation
         await self._patch({"status": fields}, subresource="status")
         self._written, self._status = record, changed
 
@@ -136,8 +143,12 @@ class StatusWriter:
         elif reason == "Migrated":
             self.report(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
-            # It ran there before.
-            self._changed = replace(self._changed, awaits_ready=False)
+            # It ran there before, perhaps in an earlier generation that was checked there.
+            changed = replace(self._changed, awaits_ready=False)
+            for checked in changed.checked:
+                if checked.name == record.scheduled_to:
+                    changed = replace(changed, scheduled_generation=checked.generation)
+            self._changed = changed
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
                 f"on {record.scheduled_to} (failure {record.migration.failures}); "

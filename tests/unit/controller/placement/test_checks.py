@@ -328,11 +328,12 @@ async def test_nothing_is_remembered_of_a_version_that_garbage_collection_delete
     assert env.schedulers[APPLICATIONS]._checks._own_writes._replaced == {}
 
 
-def roll_back(env, name, cluster):
+def roll_back(env, name, cluster, **fields):
     """Have the deployer cancel a move."""
     stored = env.fetch(name)
     placed = {"name": cluster, "uid": f"uid-{cluster}"}
-    status = {**stored["status"], "scheduledTo": placed, "suspendedUntil": "2100-01-01T00:00:00Z"}
+    fields |= {"scheduledTo": placed, "suspendedUntil": "2100-01-01T00:00:00Z"}
+    status = {**stored["status"], **fields}
     env._store(APPLICATIONS, name, {**stored, "status": status})
 
 
@@ -350,3 +351,26 @@ async def test_a_cancelled_move_is_told():
         assert env.on() == "one"
         assert "is deployed to 'one'" in env.condition("Checked")["message"]
         assert env.condition("Checked")["status"] == "True"
+
+
+async def test_an_update_whose_move_is_cancelled_is_checked_where_it_stays():
+    env = two_clusters()
+    await env.run()
+    env.verdicts[2, "one", "pre"] = False
+    env.static(one=0.1, two=0.9)
+    env.time += 70
+    change(env)
+    await env.run_until(lambda: env.on() == "two")
+    roll_back(env, "app", "one", scheduledGeneration=1)
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == (
+        "one",
+        1,
+        "CheckFailed",
+    )
+    assert [record["generation"] for record in env.status()["checked"]] == [1]
+    env.verdicts.clear()
+    env.rerun()
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == ("one", 2, "Passed")
+    assert env.faults_seen == []
