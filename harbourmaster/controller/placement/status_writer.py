@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.kube.event_series import EventType
-    from harbourmaster.placement.deployed import DeployedApplication
+    from harbourmaster.placement.deployed import DeployedApplication, DeployedStatus
     from harbourmaster.placement.rollout import Record, Rest
 
 
@@ -144,11 +144,10 @@ class StatusWriter:
             self.report(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
             # It ran there before, perhaps in an earlier generation that was checked there.
-            changed = replace(self._changed, awaits_ready=False)
-            for checked in changed.checked:
-                if checked.name == record.scheduled_to:
-                    changed = replace(changed, scheduled_generation=checked.generation)
-            self._changed = changed
+            generation = _generation_on(record.scheduled_to, self._changed)
+            self._changed = replace(
+                self._changed, awaits_ready=False, scheduled_generation=generation
+            )
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
                 f"on {record.scheduled_to} (failure {record.migration.failures}); "
@@ -190,3 +189,8 @@ class StatusWriter:
         if stored.resource_version != before.resource_version:
             self.replaced.add(before.resource_version)
         self._metadata = stored
+
+
+def _generation_on(cluster: str, status: DeployedStatus) -> int:
+    there = (record.generation for record in status.checked if record.name == cluster)
+    return next(there, status.scheduled_generation)
