@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import choose_definition
+from harbourmaster.api.metadata import Metadata, choose_definition
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -27,15 +27,16 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.revisions import Revisions
+from harbourmaster.gates.names import NAME_LIMIT, resource_name
 from harbourmaster.kube.errors import AlreadyExistsError
-from harbourmaster.lifecycle.applications import (
-    DEPLOYED_KEY,
-    application_version,
-    progress_of,
-)
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY, progress_of
 from harbourmaster.lifecycle.check_facts import facts_in
-from harbourmaster.lifecycle.model import APPLICATION_PREFIX
-from harbourmaster.lifecycle.model import Checks as ListedChecks
+from harbourmaster.lifecycle.model import (
+    APPLICATION_PREFIX,
+    AppVersion,
+    AppVersionSpec,
+    WorkloadEntry,
+)
 from harbourmaster.placement import checking
 from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import settle
@@ -46,20 +47,12 @@ from harbourmaster.placement.model import FAILED, PASSED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.scheduler import SchedulingContext
     from harbourmaster.controller.placement.snapshots import TimedPass
-    from harbourmaster.lifecycle.applications import (
-        CheckProgress,
-    )
-    from harbourmaster.lifecycle.model import AppVersion
+    from harbourmaster.lifecycle.applications import CheckProgress
     from harbourmaster.placement.decision import Decision
-    from harbourmaster.placement.model import (
-        Application,
-        ApplicationStatus,
-        CheckedGeneration,
-    )
+    from harbourmaster.placement.model import Application, ApplicationStatus, CheckedGeneration
 
 SHARED: Final = {
     APP_VERSIONS: "app_versions",
@@ -76,6 +69,7 @@ _LIFECYCLE_OFF: Final = (
 )
 _MAY_DEPLOY: Final = frozenset((PASSED, checking.DEPLOYING))
 _LABELS: Final = 64
+_NAME_LEAST: Final = 60
 
 
 class ApplicationChecks:
@@ -236,44 +230,45 @@ class ApplicationChecks:
                 return known, checking.REVERTED, ""
             if checking.is_same(known, wanted) and (is_current or not has_failed):
                 return replace(wanted, check=known.check), *progress
-        return await self._begin(application, wanted, snapshot)
+        return await self._begin(application, wanted)
 
     async def _begin(
-        self,
-        application: Application,
-        wanted: CheckedGeneration,
-        snapshot: TimedPass,
+        self, application: Application, wanted: CheckedGeneration
     ) -> tuple[CheckedGeneration, str, str]:
         """Create the check of a generation, if it does not exist. Raises ApiError."""
         metadata, checks = application.metadata, application.spec.checks
         if checks is None:
             return wanted, PASSED, ""
-        is_new = metadata.generation != application.status.scheduled_generation
-        if is_new and (text := await self._revisions.find_excess(metadata)):
-            return wanted, checking.TOO_LARGE, text
-        owner = metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
-        listed = ListedChecks(
-            pre_deployment_tasks=checks.pre_deployment.tasks,
-            pre_deployment_evaluations=checks.pre_deployment.evaluations,
-            post_deployment_tasks=checks.post_deployment.tasks,
-            post_deployment_evaluations=checks.post_deployment.evaluations,
-        )
-        check_context = {
-            "cluster": wanted.name,
-            "generation": str(wanted.generation),
-            "cause": wanted.cause,
-            **self._cluster_labels(application, wanted),
-        }
-        seed = self._seed(application, wanted)
-        version = application_version(
-            metadata, owner, listed, wanted.generation, check_context, seed
+        number, seed = str(wanted.generation), self._seed(application, wanted)
+        name = resource_name(NAME_LIMIT, _NAME_LEAST, "application", metadata.name, number, seed)
+        version = AppVersion(
+            metadata=Metadata(
+                name=name,
+                namespace=metadata.namespace,
+                owner_references=(
+                    metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind),
+                ),
+            ),
+            spec=AppVersionSpec(
+                app_name=f"{APPLICATION_PREFIX}{metadata.name}",
+                version=number,
+                workloads=(WorkloadEntry(name=metadata.name, version=number),),
+                metadata={
+                    "cluster": wanted.name,
+                    "generation": number,
+                    "cause": wanted.cause,
+                    **self._cluster_labels(application, wanted),
+                },
+                pre_deployment_tasks=checks.pre_deployment.tasks,
+                pre_deployment_evaluations=checks.pre_deployment.evaluations,
+                post_deployment_tasks=checks.post_deployment.tasks,
+                post_deployment_evaluations=checks.post_deployment.evaluations,
+            ),
         )
         body = {**APP_VERSIONS.type_fields, **msgspec.to_builtins(version)}
-        wanted = replace(wanted, check=version.metadata.name)
         with contextlib.suppress(AlreadyExistsError):
             await self._context.client.create(APP_VERSIONS, body, metadata.namespace)
-        present = self._version(application, wanted.check)
-        return wanted, *(self._progress(present, snapshot) if present else (checking.CHECKING, ""))
+        return replace(wanted, check=name), checking.CHECKING, ""
 
     def _cluster_labels(
         self, application: Application, wanted: CheckedGeneration
