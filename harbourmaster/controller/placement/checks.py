@@ -307,7 +307,8 @@ class ApplicationChecks:
         """Return the version of that name if it is of this Application."""
         store = self._stores.get(APP_VERSIONS)
         version = store.get(f"{application.metadata.namespace}/{name}") if store and name else None
-        return version if version is not None and _is_of(version, application) else None
+        is_own = version is not None and version.metadata.is_controlled_by(application.metadata)
+        return version if is_own else None
 
     # What follows a deployment
 
@@ -398,10 +399,5 @@ class ApplicationChecks:
         store = self._stores.get(APP_VERSIONS)
         place = (application.metadata.namespace, f"{APPLICATION_PREFIX}{application.metadata.name}")
         for version in store.by_index("app", place) if store else ():
-            if _is_of(version, application):
+            if version.metadata.is_controlled_by(application.metadata):
                 yield version
-
-
-def _is_of(version: AppVersion, application: Application) -> bool:
-    controller = version.metadata.controller
-    return controller is not None and controller.uid == application.metadata.uid

@@ -120,7 +120,7 @@ class Revisions:
         )
         for revision in map(_decode_revision, page.items):
             metadata = revision.metadata
-            if _is_of(metadata, application) and revision.revision not in kept:
+            if metadata.is_controlled_by(application) and revision.revision not in kept:
                 await self._client.delete(
                     CONTROLLER_REVISIONS,
                     metadata.name,
@@ -136,7 +136,7 @@ async def load_spec(client: Client, application: Metadata, generation: int) -> b
     name, namespace = _name(application, generation), application.namespace
     try:
         revision = _decode_revision(await client.get(CONTROLLER_REVISIONS, name, namespace))
-        if not _is_of(revision.metadata, application):
+        if not revision.metadata.is_controlled_by(application):
             return None
         compressed = base64.b64decode(revision.data.spec, validate=True)
         return await asyncio.to_thread(_decompress, compressed)
@@ -148,11 +148,6 @@ def _decompress(compressed: bytes) -> bytes | None:
     stream = zlib.decompressobj()
     text = stream.decompress(compressed, _MOST_BYTES_OF_SPEC)
     return text if stream.eof else None
-
-
-def _is_of(metadata: Metadata, application: Metadata) -> bool:
-    controller = metadata.controller
-    return controller is not None and controller.uid == application.uid
 
 
 def _name(application: Metadata, generation: int) -> str:
