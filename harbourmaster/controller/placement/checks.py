@@ -45,7 +45,7 @@ from harbourmaster.placement.decision import best, record
 from harbourmaster.placement.model import FAILED, PASSED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.scheduler import SchedulingContext
@@ -127,7 +127,7 @@ class ApplicationChecks:
         if reason != checking.CHECKING:
             # Nobody else waits for what may stay so for ever.
             snapshot.move_limits.withdraw(application.metadata.key)
-        if reason not in {"", checking.REVERTED}:
+        if reason != checking.REVERTED:
             status = checking.propose(status, wanted, now, reason, text)
         if status != application.status:
             proposed = replace(record(decision, snapshot.seen), outcome="Proposed")
@@ -141,14 +141,12 @@ class ApplicationChecks:
 
         A generation that may be deployed is kept. Raises ApiError.
         """
-        cause = checking.cause_of(application, decision)
-        wanted = checking.proposal(application, decision, cause)
-        if cause:
+        wanted = checking.proposal(application, decision)
+        if wanted.cause:
             wanted, reason, text = await self._check(application, wanted, snapshot)
             if reason not in _MAY_DEPLOY:
                 return wanted, reason, text
-        known = {record.generation for record in application.status.checked}
-        if wanted.generation in known:
+        if any(record.generation == wanted.generation for record in application.status.checked):
             return wanted, PASSED, ""
         refusal = await self._revisions.keep(application.metadata)
         return wanted, checking.TOO_LARGE if refusal else PASSED, refusal
@@ -197,8 +195,8 @@ class ApplicationChecks:
     async def _in_generation(self, application: Application, generation: int) -> Application | None:
         """Return an Application as an earlier generation of it; None if that is not kept."""
         metadata, checks = application.metadata, application.spec.checks
-        kept = {record.generation for record in application.status.checked}
-        if generation == metadata.generation or generation not in kept or checks is None:
+        is_kept = any(record.generation == generation for record in application.status.checked)
+        if checks is None or not is_kept or generation == metadata.generation:
             return None
         spec = await self._revisions.find(metadata, generation)
         if spec is None:
@@ -378,26 +376,18 @@ class ApplicationChecks:
 
         Raises ApiError.
         """
-        before = application.status
+        before, metadata = application.status, application.metadata
         records = (*before.checked, *status.checked, before.proposed, status.proposed)
         known = [record for record in records if record and application.spec.checks]
         names = {record.check for record in known}
-        for version in self._versions(application):
-            if version.metadata.name not in names:
-                await self._delete(version.metadata)
-        kept = frozenset(record.generation for record in known)
-        await self._revisions.clean(application.metadata, kept)
-
-    async def _delete(self, version: Metadata) -> None:
-        self._own_writes.forget(version.key)
-        name, namespace = version.name, version.namespace
-        await self._context.client.delete(
-            APP_VERSIONS, name, namespace, uid=version.uid, missing_ok=True
-        )
-
-    def _versions(self, application: Application) -> Iterator[AppVersion]:
         store = self._stores.get(APP_VERSIONS)
-        place = (application.metadata.namespace, f"{APPLICATION_PREFIX}{application.metadata.name}")
+        place = (metadata.namespace, f"{APPLICATION_PREFIX}{metadata.name}")
         for version in store.by_index("app", place) if store else ():
-            if version.metadata.is_controlled_by(application.metadata):
-                yield version
+            own = version.metadata
+            if own.name not in names and own.is_controlled_by(metadata):
+                self._own_writes.forget(own.key)
+                await self._context.client.delete(
+                    APP_VERSIONS, own.name, own.namespace, uid=own.uid, missing_ok=True
+                )
+        kept = frozenset(record.generation for record in known)
+        await self._revisions.clean(metadata, kept)
