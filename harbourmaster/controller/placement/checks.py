@@ -364,6 +364,9 @@ class ApplicationChecks:
 
     async def _mark(self, version: AppVersion, annotation: str | None) -> None:
         metadata = version.metadata
+        if metadata.annotations.get(DEPLOYED_KEY) == annotation:
+            # An earlier term wrote it: no event would end the wait for ours.
+            return
         value = {"metadata": {"uid": metadata.uid, "annotations": {DEPLOYED_KEY: annotation}}}
         patch = MergePatch(value)
         await self._context.client.patch(APP_VERSIONS, metadata.name, patch, metadata.namespace)

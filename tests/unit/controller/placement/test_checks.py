@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harbourmaster.api.resources import APP_VERSIONS, APPLICATIONS, CONTROLLER_REVISIONS
+from harbourmaster.kube.errors import ConflictError
 from helpers.placement_checks import CHECKS, CheckedEnv
 from helpers.placement_environment import NAMESPACE, weights
 
@@ -104,6 +107,10 @@ async def test_one_that_is_not_ready_any_more_is_reverted_after_a_death():
     await env.live()
     assert env.writes[-2][0].startswith("mark")
     env.not_ready()
+    env.faults["app"] = ConflictError("it has changed")
+    with pytest.raises(ConflictError):
+        await env.live()
+    env.faults.clear()
     await env.live()
     assert env.status()["scheduledGeneration"] == 1
 
