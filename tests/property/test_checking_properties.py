@@ -54,6 +54,7 @@ def event_of(chance, generation):
         ("score", cluster): 2,
         ("later", 70): 2,
         ("rerun",): 1,
+        ("cancel",): 1,
         ("define",): 0.5,
         ("die", chance.randint(0, 3), flag): 2,
     }
@@ -83,6 +84,8 @@ async def happen(env, checks, event, *details):
             env.static(**{name: 0.9 if name == details[0] else 0.1 for name in CLUSTERS})
         case "later":
             env.time += details[0]
+        case "cancel":
+            env.cancel()
         case "rerun":
             env.rerun()
         case "define":
