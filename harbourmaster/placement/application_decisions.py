@@ -379,6 +379,8 @@ class _Case:
         if current.name in chosen:
             return start.with_current("Stayed", f"'{current.name}' still has the best score")
         proposed = self._proposed()
+        if proposed is not None and proposed.name == current.name:
+            return start.with_current("Stayed", f"this generation is checked for '{current.name}'")
         least = scores.get(current.name, -math.inf)
         if proposed is not None and scores.get(proposed.name, -math.inf) > least:
             chosen = [proposed.name]

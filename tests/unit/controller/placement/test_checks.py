@@ -380,3 +380,17 @@ async def test_an_update_whose_move_is_cancelled_is_checked_where_it_stays():
     await env.run()
     assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == ("one", 2, "Passed")
     assert env.faults_seen == []
+
+
+async def test_an_update_that_failed_is_not_repeated_by_values_that_change():
+    env = two_clusters()
+    await env.run()
+    env.verdicts |= {(2, "one", "pre"): False, (2, "two", "pre"): False}
+    change(env)
+    await env.run()
+    for turn in range(4):
+        env.time += 70
+        env.static(one=turn % 2, two=(turn + 1) % 2)
+        await env.run()
+    created = [text for text, *_ in env.writes if text.startswith("create application-app-2-")]
+    assert (len(created), env.reason()) == (1, "CheckFailed")
