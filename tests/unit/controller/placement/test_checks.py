@@ -17,6 +17,12 @@ async def test_an_update_is_checked_and_kept():
     env.apply(turn=1)
     await env.run()
     assert (env.status()["scheduledGeneration"], env.reason()) == (1, "CheckFailed")
+    # Another definition has it checked again.
+    (*_, failed) = env.versions()
+    env.define("few-errors")
+    await env.run()
+    assert env.reason() == "CheckFailed"
+    assert failed not in env.versions()
     env.apply(turn=2)
     await env.run()
     assert env.status()["scheduledGeneration"] == 3
@@ -202,6 +208,23 @@ async def test_a_forced_move_takes_the_generation_that_passed():
             ["Move", "Update"] if how == "Check" else ["Deploy", "Update"]
         )
         assert env.faults_seen == []
+
+
+async def test_a_forced_move_repeats_no_check_of_its_cluster():
+    env = two_clusters()
+    await env.run()
+    env.verdicts[2, "two", "pre"] = False
+    env.time += 70
+    env.static(one=0.1, two=0.9)
+    change(env)
+    await env.run()
+    lose(env, "one")
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"]) == ("two", 1)
+    assert env.status()["proposed"]["name"] == "two"
+    made = [text for text, *_ in env.writes if text.startswith("create application-app-2")]
+    assert len(made) == 1
+    assert told(env) == ["generation 2 is not deployed to 'two': evaluation few-errors: failed"]
 
 
 async def test_one_too_large_to_keep_is_deployed_nowhere(monkeypatch):
