@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections import Counter
 
@@ -61,34 +62,37 @@ def event_of(chance, generation):
 
 
 async def happen(env, checks, event, *details):
-    match event:
-        case "reconcile":
-            await env.live()
-        case "check":
-            env.check()
-        case "deploy":
-            await env.deploy()
-        case "run":
-            await env.run()
-        case "change":
-            env.apply(turn=env.generation(), checks=checks)
-        case "verdict":
-            *place, passes = details
-            env.verdicts[tuple(place)] = passes
-        case "lose" | "return":
-            state = "Offline" if event == "lose" else "Online"
-            (name,) = details
-            env.add_cluster(name, metrics=weights(**{name: 1}), status={"state": state})
-        case "score":
-            env.static(**{name: 0.9 if name == details[0] else 0.1 for name in CLUSTERS})
-        case "later":
-            env.time += details[0]
-        case "rerun":
-            env.rerun()
-        case "define":
-            env.define("few-errors")
-        case "die":
-            env.writes_left, env.dies_after = details
+    def set_verdict(*place_and_result):
+        env.verdicts[place_and_result[:-1]] = place_and_result[-1]
+
+    def set_state(name, state):
+        env.add_cluster(name, metrics=weights(**{name: 1}), status={"state": state})
+
+    def plan_death(writes_left, dies_after):
+        env.writes_left, env.dies_after = writes_left, dies_after
+
+    def pass_time(seconds):
+        env.time += seconds
+
+    acts = {
+        "reconcile": env.live,
+        "check": env.check,
+        "deploy": env.deploy,
+        "run": env.run,
+        "change": lambda: env.apply(turn=env.generation(), checks=checks),
+        "verdict": set_verdict,
+        "lose": lambda name: set_state(name, "Offline"),
+        "return": lambda name: set_state(name, "Online"),
+        "score": lambda best: env.static(**{name: 0.9 if name == best else 0.1
+                                            for name in CLUSTERS}),
+        "later": pass_time,
+        "rerun": env.rerun,
+        "define": lambda: env.define("few-errors"),
+        "die": plan_death,
+    }  # fmt: skip
+    result = acts[event](*details)
+    if inspect.isawaitable(result):
+        await result
 
 
 @settings(max_examples=cases(2000))

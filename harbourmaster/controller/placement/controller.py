@@ -167,7 +167,7 @@ class PlacementController:
                 name = version.spec.app_name.removeprefix(APPLICATION_PREFIX)
                 self._scheduler.enqueue([f"{namespace}/{name}"])
             elif version is None:
-                # One that somebody deleted is created again.
+                # One that a user deleted is created again.
                 self._scheduler.enqueue(
                     application.metadata.key
                     for application in applications.store.by_index(BY_NAMESPACE, namespace)

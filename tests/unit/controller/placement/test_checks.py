@@ -122,8 +122,8 @@ async def test_nothing_is_remembered_of_a_deleted_application_or_an_earlier_term
     await env.run()
     # Another leader kept one that no status names.
     kept = env.objects[CONTROLLER_REVISIONS, "application-uid-app-1"]
-    other = {**kept, "metadata": {**kept["metadata"], "name": "other"}, "revision": 7}
-    await env.create(CONTROLLER_REVISIONS, other)
+    strange = {**kept, "metadata": {**kept["metadata"], "name": "other"}, "revision": 7}
+    await env.create(CONTROLLER_REVISIONS, strange)
     env.begin()
     await env.run()
     assert env.revisions() == [1]
@@ -298,7 +298,7 @@ async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
     assert len(env.writes) == 2
 
 
-async def test_a_check_that_somebody_deletes_is_created_again(monkeypatch):
+async def test_a_check_that_a_user_deletes_is_created_again(monkeypatch):
     env, woken = two_clusters(), []
     monkeypatch.setattr(env.controller._scheduler, "enqueue", woken.extend)
     env.apply("other")
