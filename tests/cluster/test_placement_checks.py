@@ -201,7 +201,7 @@ async def test_a_check_after_the_deployment_reverts_it_once(flow, planes, member
         await set_value(flow, 7)
         await flow.update(config_map("first", first.namespace, a="2"), approve=False)
         status, message = await until_checked(flow, "PostCheckFailed", 2)
-        assert message == f"generation 2 on 'one': {FEW.format(7)}"
+        assert message == f"generation 2 is deployed to 'one': {FEW.format(7)}"
         assert [part["result"] for part in status["checked"]] == ["Failed", "Passed"]
         await until_content(first, a="2")
         checks = {**POST, "onFailure": "Revert"}
