@@ -218,7 +218,8 @@ class Scheduler(PlacementReconciler[Application]):
     def _tell_check(self, application: Application, checked: Condition | None) -> None:
         """Report how far the checks are as an event, unless it was so before."""
         was = condition(application.status.conditions, CHECKED)
-        if checked is None or (was is not None and was.message == checked.message):
+        told = (was.reason, was.message) if was is not None else None
+        if checked is None or told == (checked.reason, checked.message):
             return
         kind: EventType = "Warning" if checked.status == FALSE else "Normal"
         about = reference(APPLICATIONS, application.metadata)

@@ -13,6 +13,8 @@ async def test_an_update_is_checked_and_kept():
     env.apply()
     await env.run()
     assert (env.on(), env.reason(), env.revisions()) == ("one", "Passed", [1])
+    reasons = [reason for *_, reason, _ in env.events.sent]
+    assert reasons == ["Checking", "Scheduled", "Deploying", "Passed"]
     env.verdicts[2, "one", "pre"] = False
     env.apply(turn=1)
     await env.run()
