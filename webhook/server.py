@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
     from harbourmaster.policies.index import PolicySet
     from harbourmaster.serving.direct import DirectAnswer, PlainHead
     from harbourmaster.serving.http_connection import HttpConnection

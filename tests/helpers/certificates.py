@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from harbourmaster.certs.authority import backdating, create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import BundleFiles
+from harbourmaster.certs.model import BundleFiles
 from harbourmaster.certs.overlap import ROUNDING
 from harbourmaster.certs.secret import trust_bundle
 
