@@ -66,12 +66,12 @@ async def decide(
     permitted: Collection[str],
 ) -> Action:
     """Call ``overlap.decide``."""
-    return await _call(
-        Action, "overlap:decide", now, data, names, published_since, lifetimes, permitted
-    )
+    arguments = (now, data, names, published_since, lifetimes, permitted)
+    action: Action = await _call(Action, "overlap:decide", *arguments)  # type: ignore[arg-type]
+    return action
 
 
-async def _call(kind: Any, function: str, *arguments: object) -> Any:  # noqa: ANN401
+async def _call(kind: type[T], function: str, *arguments: object) -> T:
     """Return what the function returns. Raises CertificateError, also if the process fails."""
     # No keys in the command line; -P: nothing is imported from the current directory.
     process = await asyncio.create_subprocess_exec(

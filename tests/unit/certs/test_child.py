@@ -78,9 +78,9 @@ async def test_a_process_that_fails_is_an_error_and_ends(tmp_path, monkeypatch, 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start_and_note)
     monkeypatch.setattr(sys, "executable", str(stand_in))
     monkeypatch.setattr(child, "SECONDS", 0.2)
-    with pytest.raises(CertificateError, match="^certificates not checked"):
+    with pytest.raises(CertificateError, match=r"^certificates not checked"):
         await child.end_of(b"", "tls.crt")
-    assert [process.returncode for process in processes][0] is not None
+    assert all(process.returncode is not None for process in processes)
 
 
 @pytest.mark.parametrize(

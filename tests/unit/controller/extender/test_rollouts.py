@@ -45,7 +45,7 @@ class ServingCertificate:
         self.current = bundle
         self.on_change = []
 
-    def bundle(self):
+    async def bundle(self):
         if self.current is None:
             raise UnreadableError("tls.crt is missing")
         return self.current
