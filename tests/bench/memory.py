@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import random
 import re
 import sys
 import tempfile
+import time
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,14 +23,14 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
 import engine  # noqa: E402
 import planning  # noqa: E402
-from servers import COMMAND, Server, load, wait_for  # noqa: E402
+from servers import Server, load, wait_for  # noqa: E402
 
 from harbourmaster.api.resources import (  # noqa: E402
     CLUSTER_POLICIES,
     NAMESPACES,
     NODES,
-    POLICIES,
     PODS,
+    POLICIES,
     REPLICA_SETS,
 )
 from harbourmaster.certs.reload import CertificateHolder  # noqa: E402
@@ -44,6 +44,14 @@ POLICY_COUNT, NAMESPACE_COUNT, REPLICA_SET_COUNT = 1000, 10_000, 50_000
 NODE_COUNT, PODS_PER_NODE = 5000, 30
 REVIEWS = 5000
 HOME = "harbourmaster-system"
+COMMAND = None
+# structlog loads these if they are there; the image has neither.
+PROGRAM = """
+import sys
+sys.modules.update(dict.fromkeys(("rich", "greenlet")))
+from harbourmaster.cli.main import main
+sys.exit(main())
+"""
 PATIENCE = 60.0
 
 
@@ -74,7 +82,11 @@ class BulkApi(FakeApi):
     def _find(self, seen):
         is_whole = seen.query.get("fieldSelector") in {None, UNFINISHED}
         is_whole = is_whole and "labelSelector" not in seen.query
-        return self.find(seen)[0] if is_whole and seen.verb == "list" and "limit" in seen.query else None
+        return (
+            self.find(seen)[0]
+            if is_whole and seen.verb == "list" and "limit" in seen.query
+            else None
+        )
 
 
 def namespace_json(number):
@@ -93,7 +105,7 @@ def replica_set_json(number):
     managed = {f"f:field-{field}": {"f:value": {}, "f:other": {}} for field in range(12)}
     metadata = {
         "name": f"{name}-{digest}",
-        "namespace": f"ns-{number % NAMESPACE_COUNT}",
+        "namespace": f"ns-{number // 5 % NAMESPACE_COUNT}",
         "uid": f"11111111-1111-1111-1111-{number:012}",
         "resourceVersion": str(number),
         "creationTimestamp": "2026-03-01T12:00:00Z",
@@ -172,11 +184,13 @@ async def running(folder, bulk, *arguments, policies=0):
             "KUBERNETES_SERVICE_PORT": port,
             "POD_NAME": "measured",
             # As in the image.
+            "FROZENLIST_NO_EXTENSIONS": "1",
             "MALLOC_MMAP_THRESHOLD_": "65536",
             "MALLOC_TRIM_THRESHOLD_": "65536",
         }
+        program = (sys.executable, "-c", PROGRAM) if COMMAND is None else (COMMAND,)
         server = Server(
-            [COMMAND, "server", *arguments, account_option, *options], environment=environment
+            [*program, "server", *arguments, account_option, *options], environment=environment
         )
         try:
             yield server, certificates
@@ -202,10 +216,15 @@ async def measure_controller(folder, bulk, *options):
     """Return the peak in MB when all is listed that there is."""
     flags = ("controller", "--metrics-custom-metrics-port=0", "--host=127.0.0.1", *options)
     async with running(folder, bulk, *flags) as (server, _):
-        async with asyncio.timeout(PATIENCE):
-            while not await asyncio.to_thread(has_listed, server, bulk):
-                await asyncio.sleep(0.1)
+        await asyncio.to_thread(wait_until_listed, server, bulk)
         return {"mb": peak_mb(server)}
+
+
+def wait_until_listed(server, bulk):
+    begun = time.monotonic()
+    while not has_listed(server, bulk):
+        assert time.monotonic() < begun + PATIENCE, server.read_log()
+        time.sleep(0.1)
 
 
 def has_listed(server, bulk):
@@ -218,7 +237,9 @@ def has_listed(server, bulk):
     except OSError:
         return False
     text = urllib.request.urlopen(f"{health}/metrics").read().decode()  # noqa: S310
-    cached = dict(re.findall(r'^harbourmaster_cached_objects{resource="(.+?)"} (\S+)', text, re.M))
+    cached = dict(
+        re.findall(r'^harbourmaster_cached_objects{resource="(.+?)"} (\S+)', text, re.MULTILINE)
+    )
     counts = {resource.plural: count for resource, (count, _) in bulk.items()}
     counts["all-pods"] = counts.pop("pods", 0)
     return all(float(cached.get(name, count)) == count for name, count in counts.items())
@@ -238,20 +259,21 @@ async def measure_all(folder):
         NODES: (NODE_COUNT, lambda number: json.dumps(planning.node_json(number))),
         PODS: (NODE_COUNT * PODS_PER_NODE, pods()),
     }
-    few = {NAMESPACES: (1, namespace_json)}
+    few = {NAMESPACES: (2, namespace_json)}
+    owners = namespaces | {REPLICA_SETS: large[REPLICA_SETS]}
+    rescheduling = "--rescheduling-enabled=true"
     return {
-        "webhook": await measure_webhook(folder / "one", {NAMESPACES: (2, namespace_json)}, 1),
-        "webhook, large": await measure_webhook(
-            folder / "many", namespaces | {REPLICA_SETS: large[REPLICA_SETS]}, POLICY_COUNT
-        ),
+        "webhook": await measure_webhook(folder / "one", few, 1),
+        "webhook, large": await measure_webhook(folder / "many", owners, POLICY_COUNT),
         "controller": await measure_controller(folder / "empty", few),
         "controller, large": await measure_controller(folder / "full", large),
+        "rescheduling, large": await measure_controller(folder / "moved", large, rescheduling),
     }
 
 
 def measure(folder):
-    """Return all figures, in MB."""
-    return {"processes": asyncio.run(measure_all(folder))}
+    """Return the peaks of each process, in MB."""
+    return asyncio.run(measure_all(folder))
 
 
 if __name__ == "__main__":
