@@ -209,12 +209,7 @@ class Reflector(Generic[T]):
                 raise BadAnswerError("the list continues where it was", call=self._call("list"))
         if not version:
             raise BadAnswerError("the list has no resourceVersion", call=self._call("list"))
-        for number, key in enumerate(gone):
-            if number % self._page_size == 0:
-                # No turn of the loop handles more objects than those of a page.
-                self._notify_changes()
-                await asyncio.sleep(0)
-            self._remove(key)
+        await self._remove_all(gone)
         self._version = version
         self._reader.end_list()
         self._absences = 0
@@ -224,9 +219,17 @@ class Reflector(Generic[T]):
             self._log.info("resource available")
         if self._failed_listing:
             self._note_contact()
-        self._notify_changes()
         self.synced.set()
         self._notify_state()
+
+    async def _remove_all(self, keys: Iterable[str]) -> None:
+        for number, key in enumerate(keys):
+            if number % self._page_size == 0:
+                # No turn of the loop handles more objects than those of a page.
+                self._notify_changes()
+                await asyncio.sleep(0)
+            self._remove(key)
+        self._notify_changes()
 
     async def _page(self, token: str) -> ListPage:
         return await self._client.list(
