@@ -11,16 +11,18 @@ import binascii
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.certs.child import parse_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.model import CA_CERTIFICATE, BundleFiles, verify_bundle
 from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
     from datetime import datetime
 
+    from harbourmaster.certs.model import Bundle
     from harbourmaster.certs.secret import Authority
+
+    Parse = Callable[[BundleFiles], Awaitable[Bundle]]
 
 RETAINED: Final = timedelta(hours=1)
 """The time for which a lost authority stays trusted; mounts follow within two minutes."""
@@ -63,7 +65,7 @@ class Trust:
         return encode(sorted(present | lost))
 
     async def with_lost_authorities(
-        self, data: Mapping[str, bytes], now: datetime
+        self, data: Mapping[str, bytes], now: datetime, parse: Parse
     ) -> Mapping[str, bytes]:
         """Return the Secret's data; if it is not sound, with the authorities that it has lost."""
         authorities = read_authorities(data.get(CA_CERTIFICATE), now)
@@ -72,15 +74,15 @@ class Trust:
             for authority in self._known
             if authority not in authorities and now < authority.not_after
         ]
-        if not lost or await is_sound(data, now):
+        if not lost or await is_sound(data, now, parse):
             return data
         return {**data, CA_CERTIFICATE: encode((*authorities, *lost))}
 
 
-async def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:
+async def is_sound(data: Mapping[str, bytes], now: datetime, parse: Parse) -> bool:
     """Whether the serving certificate can be served now and all four files fit together."""
     try:
-        bundle = await parse_bundle(
+        bundle = await parse(
             BundleFiles(
                 ca_crt=data.get(CA_CERTIFICATE, b""),
                 ca_key=data.get("ca.key"),

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.certs.child import decide
+from harbourmaster.certs.child import decide, parse_bundle
 from harbourmaster.certs.model import CA_CERTIFICATE, TLS_CERTIFICATE, Lifetimes, Write
 from harbourmaster.certs.secret import authority_publication, read_authorities
 from harbourmaster.controller.objects import data_of, decode_object, reference
@@ -125,7 +125,7 @@ class CertificateReconciler:
         if known is not None and known[0] == (data, seen) and known[1] <= now < known[2].until:
             # Before that time the answer is the same, which takes a process.
             return known[2]
-        mended = await self._trust.with_lost_authorities(data, now)
+        mended = await self._trust.with_lost_authorities(data, now, parse_bundle)
         action = await decide(now, mended, self._names, seen, self._lifetimes, self._permitted)
         if mended == data and not isinstance(action, Write):
             self._decided = ((data, seen), now, action)
