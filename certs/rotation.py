@@ -1,4 +1,4 @@
-"""When certificates are renewed, and when clients get another one.
+"""Decides when certificates are renewed, and when clients get another one.
 
 The functions are pure. See decision D15.
 """

@@ -30,7 +30,7 @@ _MAX_BLOCK: Final = 16 * 1024
 _MAX_BYTES: Final = 1024 * 1024
 BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 _CONSTRAINTS: Final = bytes.fromhex("0603551d13")
-"""The identifier of basic constraints, without which a certificate is no authority for clients."""
+"""The identifier of basic constraints, without which clients accept a certificate as no issuer."""
 
 
 class Authority(Struct, frozen=True, order=True):

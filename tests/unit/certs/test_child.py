@@ -40,8 +40,8 @@ async def test_it_decides_about_a_secret():
 
 
 async def test_an_error_is_the_one_of_the_function(tmp_path):
-    one, two = (ensure(tmp_path / name, NAMES, NOW).files for name in ("one", "two"))
-    mixed = BundleFiles(ca_crt=one.ca_crt, tls_crt=one.tls_crt, tls_key=two.tls_key)
+    first, second = (ensure(tmp_path / name, NAMES, NOW).files for name in ("one", "two"))
+    mixed = BundleFiles(ca_crt=first.ca_crt, tls_crt=first.tls_crt, tls_key=second.tls_key)
     with pytest.raises(KeyMismatchError, match=r"^tls\.key is not the key of tls\.crt$"):
         await child.parse_bundle(mixed)
     with pytest.raises(UnreadableError, match=r"/nothing: tls\.crt is missing$"):
