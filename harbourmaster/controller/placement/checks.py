@@ -97,6 +97,12 @@ class ApplicationChecks:
         """Drop what is known of a deleted Application."""
         self._revisions.forget(key)
 
+    def concern(self, application: Application) -> bool:
+        """Return whether an Application has checks, or something is left of earlier ones."""
+        status = application.status
+        is_checked = application.spec.checks is not None or status.checked or status.proposed
+        return bool(is_checked) or any(self._versions(application))
+
     async def settle(
         self, application: Application, snapshot: TimedPass
     ) -> tuple[Decision, ApplicationStatus]:

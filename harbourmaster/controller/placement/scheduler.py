@@ -192,7 +192,7 @@ class Scheduler(PlacementReconciler[Application]):
     async def _decide(self, application: Application, snapshot: TimedPass) -> float | None:
         began, since = time.perf_counter(), self._context.since()
         rules, before = self._context.settings, application.status
-        has_checks = application.spec.checks is not None or before.checked or before.proposed
+        has_checks = self._checks.concern(application)
         if has_checks and not application.metadata.deletion_timestamp:
             decision, status = await self._checks.settle(application, snapshot)
             status = before if status == before else status

@@ -283,6 +283,18 @@ async def test_whoever_dies_at_any_write_ends_alike():
             assert env.reverts == [("app", 2, "one")]
 
 
+async def test_a_check_that_the_watch_shows_too_late_is_deleted():
+    env = two_clusters()
+    env.writes_left, env.dies_after = 0, True
+    await env.live()
+    (check,) = env.versions()
+    assert "proposed" not in env.status()
+    env.apply(turn=1, checks=None)
+    await env.run()
+    assert (env.status()["scheduledGeneration"], env.versions()) == (2, {})
+    assert ("delete " + check, None, None) in env.writes
+
+
 async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
     def refuse(*_arguments, **_options):
         raise AssertionError
