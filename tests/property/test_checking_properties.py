@@ -95,45 +95,46 @@ async def happen(env, checks, event, *details):
         await result
 
 
+async def play(checks, chance):
+    """Return the environment at the end, in which all checks pass."""
+    env = environment(checks)
+    again = 0
+    for _ in range(chance.randint(20, 90)):
+        event = event_of(chance, env.generation())
+        again += event[0] in {"rerun", "define"}
+        await happen(env, checks, *event)
+        assert env.faults_seen == [], event
+    for name in CLUSTERS:
+        await happen(env, checks, "return", name)
+    await env.run()
+    env.time += 70
+    await env.run()
+    assert env.faults_seen == []
+    status = env.fetch(resource=APPLICATIONS)["status"]
+    records = [*status.get("checked", ()), *filter(None, [status.get("proposed")])]
+    assert set(env.versions()) <= {record.get("check") for record in records}
+    kept = {record["generation"] for record in records}
+    assert set(env.revisions()) <= kept
+    assert len(env.revisions()) <= 2
+    placed = status.get("scheduledGeneration", 0)
+    assert placed in {0, env.generation(), *env.revisions()}
+    for count in Counter(generation for _, generation, _ in env.reverts).values():
+        assert count <= 1 + again
+    env.verdicts.clear()
+    env.rerun()
+    await env.run()
+    env.time += 70
+    await env.run()
+    assert env.faults_seen == []
+    return env
+
+
 @settings(max_examples=cases(2000))
 @given(kinds, chances)
 def test_nothing_is_bound_without_its_checks(checks, chance):
-    checks = {**CHECKS, **checks}
-
-    async def play():
-        env = environment(checks)
-        again = 0
-        for _ in range(chance.randint(20, 90)):
-            event = event_of(chance, env.generation())
-            again += event[0] in {"rerun", "define"}
-            await happen(env, checks, *event)
-            assert env.faults_seen == [], event
-        for name in CLUSTERS:
-            await happen(env, checks, "return", name)
-        await env.run()
-        env.time += 70
-        await env.run()
-        assert env.faults_seen == []
-        status = env.fetch(resource=APPLICATIONS)["status"]
-        records = [*status.get("checked", ()), *filter(None, [status.get("proposed")])]
-        assert set(env.versions()) <= {record.get("check") for record in records}
-        kept = {record["generation"] for record in records}
-        assert set(env.revisions()) <= kept
-        assert len(env.revisions()) <= 2
-        placed = status.get("scheduledGeneration", 0)
-        assert placed in {0, env.generation(), *env.revisions()}
-        for count in Counter(generation for _, generation, _ in env.reverts).values():
-            assert count <= 1 + again
-        # Once all checks pass, the newest generation is deployed, and nothing is left to be said.
-        env.verdicts.clear()
-        env.rerun()
-        await env.run()
-        env.time += 70
-        await env.run()
-        assert env.faults_seen == []
-        status = env.fetch(resource=APPLICATIONS)["status"]
-        assert status["scheduledGeneration"] == env.generation()
-        assert "proposed" not in status
-        assert env.condition("Checked")["status"] == "True"
-
-    asyncio.run(play())
+    env = asyncio.run(play({**CHECKS, **checks}, chance))
+    # Once all checks pass, the newest generation is deployed, and nothing is left to be said.
+    status = env.status()
+    assert status["scheduledGeneration"] == env.generation()
+    assert "proposed" not in status
+    assert env.condition("Checked")["status"] == "True"
