@@ -79,6 +79,10 @@ class Metadata(_Wire, frozen=True, kw_only=True):
             (reference for reference in self.owner_references if reference.controller), None
         )
 
+    def is_controlled_by(self, owner: Metadata) -> bool:
+        """Whether this object is controlled by the one with that metadata."""
+        return self.controller is not None and self.controller.uid == owner.uid
+
     def as_controller(self, api_version: str, kind: str) -> OwnerReference:
         """The reference by which this object, of that kind, owns what is made for it."""
         return OwnerReference(

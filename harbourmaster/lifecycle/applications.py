@@ -8,30 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from harbourmaster.api.metadata import Metadata
-from harbourmaster.gates.names import NAME_LIMIT, resource_name
 from harbourmaster.lifecycle.check_facts import check_reports, phases_before
-from harbourmaster.lifecycle.model import (
-    APPLICATION_PREFIX,
-    FAILED,
-    AppVersion,
-    AppVersionSpec,
-    WorkloadEntry,
-)
+from harbourmaster.lifecycle.model import FAILED
 from harbourmaster.lifecycle.phases import APPLICATION_PHASES, PASSED, state_of
 from harbourmaster.lifecycle.waiting import may_begin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
-    from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.lifecycle.check_facts import CheckReport, Facts
-    from harbourmaster.lifecycle.model import Checks
+    from harbourmaster.lifecycle.model import AppVersion
 
 DEPLOYED_KEY: Final = "placement.harbourmaster.dev/deployed"
 """The annotation by which placement says that the Application is deployed and ready."""
-_NAME_LEAST: Final = 60
 _SHOWN: Final = 3
 _MISSING: Final = "definition-missing"
 
@@ -44,35 +33,6 @@ class CheckProgress(NamedTuple):
 
     reason: Literal["Checking", "DefinitionNotFound", "CheckFailed", "Deploying", "Passed"]
     text: str = ""
-
-
-def application_version(
-    application: Metadata,
-    owner: OwnerReference,
-    checks: Checks,
-    generation: int,
-    context: Mapping[str, str],
-    seed: str,
-) -> AppVersion:
-    """Return the version of a generation of an Application; ``seed`` is the end of its name."""
-    version = str(generation)
-    fields = {name: getattr(checks, name) for name in checks.__struct_fields__}
-    return AppVersion(
-        metadata=Metadata(
-            name=resource_name(
-                NAME_LIMIT, _NAME_LEAST, "application", application.name, version, seed
-            ),
-            namespace=application.namespace,
-            owner_references=(owner,),
-        ),
-        spec=AppVersionSpec(
-            app_name=f"{APPLICATION_PREFIX}{application.name}",
-            version=version,
-            workloads=(WorkloadEntry(name=application.name, version=version),),
-            metadata=dict(context),
-            **fields,
-        ),
-    )
 
 
 def progress_of(version: AppVersion, facts: Facts, now: datetime) -> CheckProgress:

@@ -169,6 +169,11 @@ class MoveLimits:
         gone.add(key)
         return True
 
+    def withdraw(self, key: str) -> None:
+        """Count no move of an application that may not move."""
+        for keys in (*self._arrivals.values(), *self._departures.values()):
+            keys.discard(key)
+
 
 def decide(
     application: Application, seen: Pass, move_limits: MoveLimits | None = None, leave: str = ""

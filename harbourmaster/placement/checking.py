@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.placement.decision import Decision
-    from harbourmaster.placement.model import Application, ApplicationStatus
+    from harbourmaster.placement.model import Application, ApplicationStatus, CheckCause
 
 CHECKING: Final = "Checking"
 CHECK_FAILED: Final = "CheckFailed"
@@ -57,29 +57,24 @@ _LONGEST: Final = 1024
 def cause_of(application: Application, decision: Decision) -> str:
     """Return which changes of a decision need a check, separated by commas; empty for none."""
     checks, status = application.spec.checks, application.status
-    if checks is None or not _binds(decision):
+    has_target = decision.target is not None
+    if checks is None or not (has_target or decision.outcome == "Stayed"):
         return ""
-    if status.scheduled_to is None:
-        causes = ["Deploy"]
-    else:
-        is_update = decision.generation != status.scheduled_generation
-        is_skipped = not decision.is_elective and checks.forced_moves == "Skip"
-        is_move = decision.target is not None and not is_skipped
-        causes = [*(["Update"] if is_update else []), *(["Move"] if is_move else [])]
-    return ",".join(cause for cause in causes if cause in checks.when)
+    is_placed = status.scheduled_to is not None
+    is_skipped = not decision.is_elective and checks.forced_moves == "Skip"
+    causes: dict[CheckCause, bool] = {
+        "Deploy": not is_placed,
+        "Update": is_placed and decision.generation != status.scheduled_generation,
+        "Move": is_placed and has_target and not is_skipped,
+    }
+    return ",".join(cause for cause, holds in causes.items() if holds and cause in checks.when)
 
 
-def _binds(decision: Decision) -> bool:
-    """Whether a decision hands a generation over to a cluster."""
-    return decision.target is not None or decision.outcome == "Stayed"
-
-
-def proposal(application: Application, decision: Decision, cause: str) -> CheckedGeneration:
+def proposal(application: Application, decision: Decision) -> CheckedGeneration:
     """Return what a decision wants to deploy, without the name of its check."""
-    target, current = decision.target, application.status.scheduled_to
-    name, uid = (target.name, target.uid) if target is not None else ("", "")
-    if target is None and current is not None:
-        name, uid = current.name, current.uid
+    place = decision.target or application.status.scheduled_to
+    cause = cause_of(application, decision)
+    name, uid = (place.name, place.uid) if place is not None else ("", "")
     return CheckedGeneration(generation=decision.generation, name=name, uid=uid, cause=cause)
 
 
@@ -153,10 +148,23 @@ def bind(
 def conclude(status: ApplicationStatus, now: datetime, text: str = "") -> ApplicationStatus:
     """Return the status with nothing proposed, which says what is deployed."""
     last = status.checked[0]
-    reason = _RESULTS[last.result] if last.check else NOT_REQUIRED
+    reason = _RESULTS[last.result] if last.cause else NOT_REQUIRED
     where = f"generation {last.generation} is deployed to '{last.name}'"
     message = f"{where}: {text}" if text else where
     return with_result(replace(status, proposed=None), now, last.generation, reason, message)
+
+
+def follow_rollback(status: ApplicationStatus, now: datetime) -> ApplicationStatus:
+    """Return the status with the record of what is deployed if the last move was cancelled."""
+    placed, last = status.scheduled_to, next(iter(status.checked), None)
+    if placed is None or last is None or placed.uid == last.uid:
+        return status
+    deployed, others = replace(last, name=placed.name, uid=placed.uid), status.checked[1:]
+    for record in others:
+        if (record.uid, record.generation) == (placed.uid, status.scheduled_generation):
+            deployed, others = record, ()
+    status = replace(status, checked=(deployed, *others))
+    return status if status.proposed is not None else conclude(status, now)
 
 
 def is_ready_there(status: ApplicationStatus, record: CheckedGeneration) -> bool:

@@ -190,24 +190,6 @@ class FailedCluster(Part, frozen=True):
     time: str = ""
 
 
-class PlacedStatus(Part, frozen=True, kw_only=True):
-    """The part of a status that both the scheduler and the deployer read.
-
-    ``awaits_ready``: it has not been ready since it was placed on its cluster.
-    """
-
-    phase: str = ""
-    observed_generation: int = 0
-    scheduled_generation: int = 0
-    scheduled_to: TargetReference | None = None
-    running_on: TargetReference | None = None
-    suspended_until: str = ""
-    migration_retries: int = 0
-    awaits_ready: bool = False
-    failed_clusters: tuple[FailedCluster, ...] = ()
-    conditions: tuple[Condition, ...] = ()
-
-
 class CheckedGeneration(Part, frozen=True, kw_only=True):
     """A generation for a cluster, and the name of the KeptnAppVersion that runs its checks.
 
@@ -223,12 +205,31 @@ class CheckedGeneration(Part, frozen=True, kw_only=True):
     result: str = ""
 
 
+class PlacedStatus(Part, frozen=True, kw_only=True):
+    """The part of a status that both the scheduler and the deployer read.
+
+    ``awaits_ready``: it has not been ready since it was placed on its cluster. ``checked`` are the
+    generation that is deployed, and the last one before it whose checks all passed.
+    """
+
+    phase: str = ""
+    observed_generation: int = 0
+    scheduled_generation: int = 0
+    scheduled_to: TargetReference | None = None
+    running_on: TargetReference | None = None
+    suspended_until: str = ""
+    migration_retries: int = 0
+    awaits_ready: bool = False
+    failed_clusters: tuple[FailedCluster, ...] = ()
+    checked: tuple[CheckedGeneration, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
 class ApplicationStatus(PlacedStatus, frozen=True, kw_only=True):
     """The status, written by the scheduler and the deployer.
 
     ``recent_moves`` are the times of moves to a better cluster within the last hour. ``proposed``
-    is checked before it is deployed. ``checked`` are the generation that is deployed, and the last
-    one before it whose checks all passed.
+    is checked before it is deployed.
     """
 
     scheduled_time: str = ""
@@ -237,7 +238,6 @@ class ApplicationStatus(PlacedStatus, frozen=True, kw_only=True):
     next_reschedule_time: str = ""
     recent_moves: tuple[str, ...] = ()
     proposed: CheckedGeneration | None = None
-    checked: tuple[CheckedGeneration, ...] = ()
     last_decision: DecisionRecord | None = None
 
     @property

@@ -260,7 +260,8 @@ class CheckedEnv(PlacementEnv):
             if obj is None:
                 raise NotFoundError(f"{name} not found")
             changed = merge_patch(obj, msgspec.json.decode(patch.encode()))
-            self._send(f"mark {name}", partial(self._store, resource, name, changed))
+            if changed != obj:
+                self._send(f"mark {name}", partial(self._store, resource, name, changed))
             return None
         before = self.fetch(name).get("status", {}) if resource is APPLICATIONS else {}
         if self._dies_before():

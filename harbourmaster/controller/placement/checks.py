@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import choose_definition
+from harbourmaster.api.metadata import Metadata, choose_definition
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -27,15 +27,16 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.revisions import Revisions
+from harbourmaster.gates.names import NAME_LIMIT, resource_name
 from harbourmaster.kube.errors import AlreadyExistsError
-from harbourmaster.lifecycle.applications import (
-    DEPLOYED_KEY,
-    application_version,
-    progress_of,
-)
+from harbourmaster.lifecycle.applications import DEPLOYED_KEY, progress_of
 from harbourmaster.lifecycle.check_facts import facts_in
-from harbourmaster.lifecycle.model import APPLICATION_PREFIX
-from harbourmaster.lifecycle.model import Checks as ListedChecks
+from harbourmaster.lifecycle.model import (
+    APPLICATION_PREFIX,
+    AppVersion,
+    AppVersionSpec,
+    WorkloadEntry,
+)
 from harbourmaster.placement import checking
 from harbourmaster.placement.application_decisions import decide
 from harbourmaster.placement.application_status import settle
@@ -44,22 +45,14 @@ from harbourmaster.placement.decision import best, record
 from harbourmaster.placement.model import FAILED, PASSED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.scheduler import SchedulingContext
     from harbourmaster.controller.placement.snapshots import TimedPass
-    from harbourmaster.lifecycle.applications import (
-        CheckProgress,
-    )
-    from harbourmaster.lifecycle.model import AppVersion
+    from harbourmaster.lifecycle.applications import CheckProgress
     from harbourmaster.placement.decision import Decision
-    from harbourmaster.placement.model import (
-        Application,
-        ApplicationStatus,
-        CheckedGeneration,
-    )
+    from harbourmaster.placement.model import Application, ApplicationStatus, CheckedGeneration
 
 SHARED: Final = {
     APP_VERSIONS: "app_versions",
@@ -76,6 +69,7 @@ _LIFECYCLE_OFF: Final = (
 )
 _MAY_DEPLOY: Final = frozenset((PASSED, checking.DEPLOYING))
 _LABELS: Final = 64
+_NAME_LEAST: Final = 60
 
 
 class ApplicationChecks:
@@ -121,6 +115,8 @@ class ApplicationChecks:
             status = checking.forget(application.status)
             subject, decision = await self._decide(replace(application, status=status), snapshot)
             return decision, self._settled(subject, decision, snapshot)
+        status = checking.follow_rollback(application.status, snapshot.seen.now)
+        application = replace(application, status=status)
         application, reverted = await self._follow_deployed(application, snapshot)
         if reverted is not None:
             # It is told before anything else is proposed.
@@ -134,8 +130,10 @@ class ApplicationChecks:
         wanted, reason, text = await self._admit(subject, decision, snapshot)
         if reason in _MAY_DEPLOY:
             return decision, checking.bind(status, bound, wanted, now)
-        # Of another generation, the watch tells.
-        if reason not in {"", checking.REVERTED}:
+        if reason != checking.CHECKING:
+            # Nobody else waits for what may stay so for ever.
+            snapshot.move_limits.withdraw(application.metadata.key)
+        if reason != checking.REVERTED:
             status = checking.propose(status, wanted, now, reason, text)
         if status != application.status:
             proposed = replace(record(decision, snapshot.seen), outcome="Proposed")
@@ -149,14 +147,12 @@ class ApplicationChecks:
 
         A generation that may be deployed is kept. Raises ApiError.
         """
-        cause = checking.cause_of(application, decision)
-        wanted = checking.proposal(application, decision, cause)
-        if cause:
+        wanted = checking.proposal(application, decision)
+        if wanted.cause:
             wanted, reason, text = await self._check(application, wanted, snapshot)
             if reason not in _MAY_DEPLOY:
                 return wanted, reason, text
-        known = {record.generation for record in application.status.checked}
-        if wanted.generation in known:
+        if any(record.generation == wanted.generation for record in application.status.checked):
             return wanted, PASSED, ""
         refusal = await self._revisions.keep(application.metadata)
         return wanted, checking.TOO_LARGE if refusal else PASSED, refusal
@@ -205,7 +201,8 @@ class ApplicationChecks:
     async def _in_generation(self, application: Application, generation: int) -> Application | None:
         """Return an Application as an earlier generation of it; None if that is not kept."""
         metadata, checks = application.metadata, application.spec.checks
-        if generation in {0, metadata.generation} or checks is None:
+        is_kept = any(record.generation == generation for record in application.status.checked)
+        if checks is None or not is_kept or generation == metadata.generation:
             return None
         spec = await self._revisions.find(metadata, generation)
         if spec is None:
@@ -237,44 +234,45 @@ class ApplicationChecks:
                 return known, checking.REVERTED, ""
             if checking.is_same(known, wanted) and (is_current or not has_failed):
                 return replace(wanted, check=known.check), *progress
-        return await self._begin(application, wanted, snapshot)
+        return await self._begin(application, wanted)
 
     async def _begin(
-        self,
-        application: Application,
-        wanted: CheckedGeneration,
-        snapshot: TimedPass,
+        self, application: Application, wanted: CheckedGeneration
     ) -> tuple[CheckedGeneration, str, str]:
         """Create the check of a generation, if it does not exist. Raises ApiError."""
         metadata, checks = application.metadata, application.spec.checks
         if checks is None:
             return wanted, PASSED, ""
-        is_new = metadata.generation != application.status.scheduled_generation
-        if is_new and (text := await self._revisions.find_excess(metadata)):
-            return wanted, checking.TOO_LARGE, text
-        owner = metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
-        listed = ListedChecks(
-            pre_deployment_tasks=checks.pre_deployment.tasks,
-            pre_deployment_evaluations=checks.pre_deployment.evaluations,
-            post_deployment_tasks=checks.post_deployment.tasks,
-            post_deployment_evaluations=checks.post_deployment.evaluations,
-        )
-        check_context = {
-            "cluster": wanted.name,
-            "generation": str(wanted.generation),
-            "cause": wanted.cause,
-            **self._cluster_labels(application, wanted),
-        }
-        seed = self._seed(application, wanted)
-        version = application_version(
-            metadata, owner, listed, wanted.generation, check_context, seed
+        number, seed = str(wanted.generation), self._seed(application, wanted)
+        name = resource_name(NAME_LIMIT, _NAME_LEAST, "application", metadata.name, number, seed)
+        version = AppVersion(
+            metadata=Metadata(
+                name=name,
+                namespace=metadata.namespace,
+                owner_references=(
+                    metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind),
+                ),
+            ),
+            spec=AppVersionSpec(
+                app_name=f"{APPLICATION_PREFIX}{metadata.name}",
+                version=number,
+                workloads=(WorkloadEntry(name=metadata.name, version=number),),
+                metadata={
+                    "cluster": wanted.name,
+                    "generation": number,
+                    "cause": wanted.cause,
+                    **self._cluster_labels(application, wanted),
+                },
+                pre_deployment_tasks=checks.pre_deployment.tasks,
+                pre_deployment_evaluations=checks.pre_deployment.evaluations,
+                post_deployment_tasks=checks.post_deployment.tasks,
+                post_deployment_evaluations=checks.post_deployment.evaluations,
+            ),
         )
         body = {**APP_VERSIONS.type_fields, **msgspec.to_builtins(version)}
-        wanted = replace(wanted, check=version.metadata.name)
         with contextlib.suppress(AlreadyExistsError):
             await self._context.client.create(APP_VERSIONS, body, metadata.namespace)
-        present = self._version(application, wanted.check)
-        return wanted, *(self._progress(present, snapshot) if present else (checking.CHECKING, ""))
+        return replace(wanted, check=name), checking.CHECKING, ""
 
     def _cluster_labels(
         self, application: Application, wanted: CheckedGeneration
@@ -313,7 +311,8 @@ class ApplicationChecks:
         """Return the version of that name if it is of this Application."""
         store = self._stores.get(APP_VERSIONS)
         version = store.get(f"{application.metadata.namespace}/{name}") if store and name else None
-        return version if version is not None and _is_of(version, application) else None
+        is_own = version is not None and version.metadata.is_controlled_by(application.metadata)
+        return version if is_own else None
 
     # What follows a deployment
 
@@ -329,11 +328,12 @@ class ApplicationChecks:
         version = self._version(application, last.check) if last is not None else None
         if last is None or version is None or last.result == PASSED:
             return application, None
+        if self._own_writes.hide(version.metadata):
+            return application, None
         progress, checks = self._progress(version, snapshot), application.spec.checks
         has_failed = progress.reason == checking.CHECK_FAILED
         if DEPLOYED_KEY not in version.metadata.annotations and not has_failed:
-            is_ready = checking.is_ready_there(status, last)
-            if is_ready and not self._own_writes.hide(version.metadata):
+            if checking.is_ready_there(status, last):
                 await self._mark(version, "true")
             return application, None
         if progress.reason == PASSED:
@@ -370,6 +370,9 @@ class ApplicationChecks:
 
     async def _mark(self, version: AppVersion, annotation: str | None) -> None:
         metadata = version.metadata
+        if metadata.annotations.get(DEPLOYED_KEY) == annotation:
+            # An earlier term wrote it: no event would end the wait for ours.
+            return
         value = {"metadata": {"uid": metadata.uid, "annotations": {DEPLOYED_KEY: annotation}}}
         patch = MergePatch(value)
         await self._context.client.patch(APP_VERSIONS, metadata.name, patch, metadata.namespace)
@@ -382,31 +385,18 @@ class ApplicationChecks:
 
         Raises ApiError.
         """
-        before = application.status
+        before, metadata = application.status, application.metadata
         records = (*before.checked, *status.checked, before.proposed, status.proposed)
         known = [record for record in records if record and application.spec.checks]
         names = {record.check for record in known}
-        for version in self._versions(application):
-            if version.metadata.name not in names:
-                await self._delete(version.metadata)
-        kept = frozenset(record.generation for record in known)
-        await self._revisions.clean(application.metadata, kept)
-
-    async def _delete(self, version: Metadata) -> None:
-        self._own_writes.forget(version.key)
-        name, namespace = version.name, version.namespace
-        await self._context.client.delete(
-            APP_VERSIONS, name, namespace, uid=version.uid, missing_ok=True
-        )
-
-    def _versions(self, application: Application) -> Iterator[AppVersion]:
         store = self._stores.get(APP_VERSIONS)
-        place = (application.metadata.namespace, f"{APPLICATION_PREFIX}{application.metadata.name}")
+        place = (metadata.namespace, f"{APPLICATION_PREFIX}{metadata.name}")
         for version in store.by_index("app", place) if store else ():
-            if _is_of(version, application):
-                yield version
-
-
-def _is_of(version: AppVersion, application: Application) -> bool:
-    controller = version.metadata.controller
-    return controller is not None and controller.uid == application.metadata.uid
+            own = version.metadata
+            if own.name not in names and own.is_controlled_by(metadata):
+                self._own_writes.forget(own.key)
+                await self._context.client.delete(
+                    APP_VERSIONS, own.name, own.namespace, uid=own.uid, missing_ok=True
+                )
+        kept = frozenset(record.generation for record in known)
+        await self._revisions.clean(metadata, kept)

@@ -221,8 +221,8 @@ class DeploymentMemory:
         self.attempts = 0
         self.applied: AppliedManifests | None = None
         self.prepared: tuple[Any, Prepared] | None = None
-        self.spec: tuple[int, DeployedSpec] | None = None
-        """The spec of an earlier generation, which is deployed."""
+        self.spec: tuple[int, DeployedSpec | None] | None = None
+        """The earlier generation that is deployed, with its spec if that is kept."""
         self.copies = Copies()
         self.announced: set[str] = set()
         """The clusters for which an event said what the end of the application deletes."""

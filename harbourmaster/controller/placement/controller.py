@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import APP_VERSIONS, EVALUATION_DEFINITIONS, TASK_DEFINITIONS
@@ -42,9 +41,7 @@ _WORKERS: Final = 16
 """Decisions that are being written at the same time; deciding itself is one at a time."""
 
 
-def start(
-    runtime: Runtime, queries: QueryService, lifecycle: Mapping[str, Any] = MappingProxyType({})
-) -> Runnables:
+def start(runtime: Runtime, queries: QueryService, lifecycle: Mapping[str, Any]) -> Runnables:
     """Start what places applications; ``lifecycle`` are the caches that its controllers share."""
     controller = PlacementController(runtime, queries, lifecycle)
     return Runnables(
@@ -60,10 +57,7 @@ class PlacementController:
     """The controllers that decide, sample metrics and deploy, on shared caches."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        queries: QueryService,
-        lifecycle: Mapping[str, Any] = MappingProxyType({}),
+        self, runtime: Runtime, queries: QueryService, lifecycle: Mapping[str, Any]
     ) -> None:
         client, metrics, settings = runtime.client, runtime.metrics, runtime.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
@@ -104,7 +98,7 @@ class PlacementController:
         self._lifecycle = lifecycle
         self._sampler = made(SAMPLER, self._start_sampler)
         # Without all definitions, each check would count as one of other definitions.
-        shared = [lifecycle[name] for name in SHARED.values() if lifecycle]
+        shared = (lifecycle[name] for name in SHARED.values() if lifecycle)
         reflectors = (*self.caches.reflectors, *shared)
         self._scheduler = Controller(
             SCHEDULER, self._start_scheduler, metrics, reflectors=reflectors, workers=_WORKERS
@@ -118,7 +112,6 @@ class PlacementController:
         self._changed: set[str] = set()
         """The namespaces in which readings have changed."""
         self._subscribe()
-        self._subscribe_to_checks(lifecycle)
 
     def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
         self._snapshots.begin()
@@ -150,35 +143,33 @@ class PlacementController:
         caches.projects.subscribe(lambda _keys: self._wake(set()))
         for cache in (caches.global_clouds, caches.global_metrics, caches.global_providers):
             cache.subscribe(lambda _keys: self._wake({""}))
-
-    def _subscribe_to_checks(self, lifecycle: Mapping[str, Any]) -> None:
-        """Have Applications decided on whose checks, or definitions of these, have changed."""
-        if not lifecycle:
-            return
-        lifecycle[SHARED[APP_VERSIONS]].subscribe(self._versions_changed)
-        for kind in (TASK_DEFINITIONS, EVALUATION_DEFINITIONS):
-            lifecycle[SHARED[kind]].subscribe(self._definitions_changed)
+        if self._lifecycle:
+            self._lifecycle[SHARED[APP_VERSIONS]].subscribe(self._versions_changed)
+            for kind in (TASK_DEFINITIONS, EVALUATION_DEFINITIONS):
+                self._lifecycle[SHARED[kind]].subscribe(self._definitions_changed)
 
     def _versions_changed(self, keys: frozenset[str]) -> None:
-        store, applications = self._lifecycle[SHARED[APP_VERSIONS]].store, self.caches.applications
-        for key in keys:
-            version, namespace = store.get(key), key.partition("/")[0]
-            if version is not None and version.is_of_application:
-                name = version.spec.app_name.removeprefix(APPLICATION_PREFIX)
-                self._scheduler.enqueue([f"{namespace}/{name}"])
-            elif version is None:
-                # One that a user deleted is created again.
-                self._scheduler.enqueue(
-                    application.metadata.key
-                    for application in applications.store.by_index(BY_NAMESPACE, namespace)
-                    if (proposed := application.status.proposed) is not None
-                    and f"{namespace}/{proposed.check}" == key
-                )
+        """Have Applications decided on whose check has changed or is to be created again."""
+        store = self._lifecycle[SHARED[APP_VERSIONS]].store
+        versions = {key: store.get(key) for key in keys}
+        self._scheduler.enqueue(
+            f"{version.metadata.namespace}/{version.spec.app_name.removeprefix(APPLICATION_PREFIX)}"
+            for version in versions.values()
+            if version is not None and version.is_of_application
+        )
+        if None in versions.values():
+            self._scheduler.enqueue(
+                application.metadata.key
+                for application in self.caches.applications.store.values()
+                if (proposed := application.status.proposed) is not None
+                and f"{application.metadata.namespace}/{proposed.check}" in keys
+            )
 
     def _definitions_changed(self, _keys: frozenset[str]) -> None:
         applications = self.caches.applications.store.values()
-        proposed = (application for application in applications if application.status.proposed)
-        self._scheduler.enqueue([application.metadata.key for application in proposed])
+        self._scheduler.enqueue(
+            application.metadata.key for application in applications if application.status.proposed
+        )
 
     def _clusters_changed(self, keys: frozenset[str]) -> None:
         namespaces = set()

@@ -263,14 +263,15 @@ class ApplicationReconciler:
         """Return the application in the generation that passed its checks last. Raises ApiError."""
         metadata, scheduled = application.metadata, application.status.scheduled_generation
         if application.spec.checks is None or scheduled in {0, metadata.generation}:
+            memory.spec = None
             return application
         if memory.spec is None or memory.spec[0] != scheduled:
             text = await load_spec(self._context.client, metadata, scheduled)
-            if text is None:
-                return application
-            memory.spec = (scheduled, _decode_spec(text))
-        metadata = replace(metadata, generation=scheduled)
-        return replace(application, metadata=metadata, spec=memory.spec[1])
+            memory.spec = (scheduled, _decode_spec(text) if text is not None else None)
+        spec = memory.spec[1]
+        if spec is None:
+            return application
+        return replace(application, metadata=replace(metadata, generation=scheduled), spec=spec)
 
     def _requeue_after(
         self, rest: Rest, one_pass: DeploymentPass, memory: DeploymentMemory

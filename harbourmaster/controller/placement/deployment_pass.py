@@ -100,9 +100,6 @@ class DeploymentPass:
             metadata.uid, metadata.namespace, metadata.name, metadata.creation_timestamp
         )
         self._is_ending = bool(application.metadata.deletion_timestamp)
-        self._is_released = (
-            application.status.scheduled_generation == application.metadata.generation
-        )
         self._outcomes: dict[tuple[str, str], ActionOutcome] = {}
         self._silent: set[str] = set()
         self._target: Session | None = None
@@ -141,7 +138,7 @@ class DeploymentPass:
             limits=RolloutLimits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
             order=self._order(),
             is_ending=self._is_ending,
-            is_released=self._is_released,
+            is_released=self.writer.is_released,
             has_finalizer=self.writer.has_finalizer,
             desired=self._prepared.refs,
             fault=self._fault,
@@ -213,7 +210,7 @@ class DeploymentPass:
         self._target, self._prepared, self._fault = None, Prepared(), ""
         application, name = self._application, self._record.scheduled_to
         session = self._session(name)
-        if self._is_ending or not self._is_released:
+        if self._is_ending or not self.writer.is_released:
             return
         if session is None or session.reach is not Reach.YES:
             return

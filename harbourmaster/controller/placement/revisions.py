@@ -77,15 +77,23 @@ class Revisions:
             self._specs[application.key] = known
         return known[2]
 
-    async def find_excess(self, application: Metadata) -> str:
-        """Return why the spec cannot be kept; empty if it can. Raises ApiError."""
-        return _describe_excess(application, await self._compress(application))
-
     async def keep(self, application: Metadata) -> str:
-        """Keep the spec of the present generation, or return why not. Raises ApiError."""
-        text = await self._compress(application)
-        if refusal := _describe_excess(application, text):
-            return refusal
+        """Keep the spec of this generation, or return why not. Raises ApiError.
+
+        If another one was written meanwhile, a ConflictError.
+        """
+        namespace = application.namespace
+        stored = _decode(await self._client.get(APPLICATIONS, application.name, namespace))
+        present = (stored.metadata.uid, stored.metadata.generation)
+        if present != (application.uid, application.generation):
+            raise ConflictError(f"Application {application.key} has changed")
+        compressed = await asyncio.to_thread(zlib.compress, bytes(stored.spec))
+        text = base64.b64encode(compressed).decode()
+        if len(text) > MOST_BYTES:
+            return (
+                f"Application {application.name} has {len(text)} bytes compressed, and at most "
+                f"{MOST_BYTES} can be kept for a revert: split it, or remove spec.checks"
+            )
         owner = application.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
         body: dict[str, Any] = {
             **CONTROLLER_REVISIONS.type_fields,
@@ -99,7 +107,7 @@ class Revisions:
         }
         # One of a generation never changes.
         with contextlib.suppress(AlreadyExistsError):
-            await self._client.create(CONTROLLER_REVISIONS, body, application.namespace)
+            await self._client.create(CONTROLLER_REVISIONS, body, namespace)
         return ""
 
     async def clean(self, application: Metadata, kept: Collection[int]) -> None:
@@ -112,7 +120,7 @@ class Revisions:
         )
         for revision in map(_decode_revision, page.items):
             metadata = revision.metadata
-            if _is_of(metadata, application) and revision.revision not in kept:
+            if metadata.is_controlled_by(application) and revision.revision not in kept:
                 await self._client.delete(
                     CONTROLLER_REVISIONS,
                     metadata.name,
@@ -122,35 +130,13 @@ class Revisions:
                 )
         self._kept[application.key] = (application.uid, kept)
 
-    async def _compress(self, application: Metadata) -> str:
-        """Return the compressed spec of this generation. Raises ApiError.
-
-        If another one was written meanwhile, a ConflictError.
-        """
-        namespace = application.namespace
-        stored = _decode(await self._client.get(APPLICATIONS, application.name, namespace))
-        present = (stored.metadata.uid, stored.metadata.generation)
-        if present != (application.uid, application.generation):
-            raise ConflictError(f"Application {application.key} has changed")
-        compressed = await asyncio.to_thread(zlib.compress, bytes(stored.spec))
-        return base64.b64encode(compressed).decode()
-
-
-def _describe_excess(application: Metadata, text: str) -> str:
-    if len(text) <= MOST_BYTES:
-        return ""
-    return (
-        f"Application {application.name} has {len(text)} bytes compressed, and at most "
-        f"{MOST_BYTES} can be kept for a revert: split it, or remove spec.checks"
-    )
-
 
 async def load_spec(client: Client, application: Metadata, generation: int) -> bytes | None:
     """Return the spec of a generation as JSON; None if it is not kept. Raises ApiError."""
     name, namespace = _name(application, generation), application.namespace
     try:
         revision = _decode_revision(await client.get(CONTROLLER_REVISIONS, name, namespace))
-        if not _is_of(revision.metadata, application):
+        if not revision.metadata.is_controlled_by(application):
             return None
         compressed = base64.b64decode(revision.data.spec, validate=True)
         return await asyncio.to_thread(_decompress, compressed)
@@ -162,11 +148,6 @@ def _decompress(compressed: bytes) -> bytes | None:
     stream = zlib.decompressobj()
     text = stream.decompress(compressed, _MOST_BYTES_OF_SPEC)
     return text if stream.eof else None
-
-
-def _is_of(metadata: Metadata, application: Metadata) -> bool:
-    controller = metadata.controller
-    return controller is not None and controller.uid == application.uid
 
 
 def _name(application: Metadata, generation: int) -> str:

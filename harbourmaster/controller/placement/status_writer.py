@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.kube.event_series import EventType
-    from harbourmaster.placement.deployed import DeployedApplication
+    from harbourmaster.placement.deployed import DeployedApplication, DeployedStatus
     from harbourmaster.placement.rollout import Record, Rest
 
 
@@ -54,6 +54,11 @@ class StatusWriter:
     def has_finalizer(self) -> bool:
         """Whether ours is there."""
         return FINALIZER in self._metadata.finalizers
+
+    @property
+    def is_released(self) -> bool:
+        """Whether this generation may be deployed."""
+        return self._changed.scheduled_generation == self._metadata.generation
 
     async def write_step(self, before: Record, record: Record, reason: str) -> None:
         """Write a record before the step that it announces is done. Raises ApiError."""
@@ -112,6 +117,8 @@ class StatusWriter:
             "awaitsReady": changed.awaits_ready or None,
             "conditions": changed.conditions,
         }
+        if changed.scheduled_generation != self._status.scheduled_generation:
+            fields["scheduledGeneration"] = changed.scheduled_generation
         await self._patch({"status": fields}, subresource="status")
         self._written, self._status = record, changed
 
@@ -136,8 +143,11 @@ class StatusWriter:
         elif reason == "Migrated":
             self.report(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
-            # It ran there before.
-            self._changed = replace(self._changed, awaits_ready=False)
+            # It ran there before, perhaps in an earlier generation that was checked there.
+            generation = _generation_on(record.scheduled_to, self._changed)
+            self._changed = replace(
+                self._changed, awaits_ready=False, scheduled_generation=generation
+            )
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
                 f"on {record.scheduled_to} (failure {record.migration.failures}); "
@@ -179,3 +189,8 @@ class StatusWriter:
         if stored.resource_version != before.resource_version:
             self.replaced.add(before.resource_version)
         self._metadata = stored
+
+
+def _generation_on(cluster: str, status: DeployedStatus) -> int:
+    there = (record.generation for record in status.checked if record.name == cluster)
+    return next(there, status.scheduled_generation)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harbourmaster.api.resources import APP_VERSIONS, APPLICATIONS, CONTROLLER_REVISIONS
+from harbourmaster.kube.errors import ConflictError
 from helpers.placement_checks import CHECKS, CheckedEnv
 from helpers.placement_environment import NAMESPACE, weights
 
@@ -112,6 +115,10 @@ async def test_one_that_is_not_ready_any_more_is_reverted_after_a_death():
     await env.live()
     assert env.writes[-2][0].startswith("mark")
     env.not_ready()
+    env.faults["app"] = ConflictError("it has changed")
+    with pytest.raises(ConflictError):
+        await env.live()
+    env.faults.clear()
     await env.live()
     assert env.status()["scheduledGeneration"] == 1
 
@@ -326,3 +333,88 @@ async def test_a_check_that_a_user_deletes_is_created_again(monkeypatch):
     assert list(env.versions()) == [check]
     await env.run()
     assert env.reason() == "Passed"
+
+
+async def test_one_whose_check_failed_lets_others_move():
+    env = CheckedEnv(moves_per_target=1)
+    env.static(one=0.5, two=0.4)
+    for name in ("one", "two"):
+        env.add_cluster(name, metrics=weights(**{name: 1}))
+    env.apply()
+    env.apply("plain", checks=None)
+    for name in ("app", "plain"):
+        await env.run(name)
+    env.verdicts[1, "two", "pre"] = False
+    env.static(one=0.1, two=0.9)
+    for _ in range(2):
+        env.time += 70
+        for name in ("app", "plain"):
+            await env.run(name)
+    assert (env.on(), env.reason(), env.on("plain")) == ("one", "CheckFailed", "two")
+
+
+async def test_a_generation_that_is_not_kept_is_not_read(monkeypatch):
+    env, read = two_clusters(), []
+    env.apply(checks=None)
+    await env.run()
+    env.apply(turn=1, checks=CHECKS)
+    env.verdicts[3, "one", "pre"] = False
+    await env.run()
+    assert env.reason() == "CheckFailed"
+    monkeypatch.setattr(env, "get", lambda *names: read.append(names))
+    await env.live()
+    assert read == []
+
+
+async def test_nothing_is_remembered_of_a_version_that_garbage_collection_deletes():
+    env = two_clusters()
+    await env.run()
+    assert env.schedulers[APPLICATIONS]._checks._own_writes._replaced == {}
+
+
+def roll_back(env, name, cluster, **fields):
+    """Have the deployer cancel a move."""
+    stored = env.fetch(name)
+    placed = {"name": cluster, "uid": f"uid-{cluster}"}
+    fields |= {"scheduledTo": placed, "suspendedUntil": "2100-01-01T00:00:00Z"}
+    status = {**stored["status"], **fields}
+    env._store(APPLICATIONS, name, {**stored, "status": status})
+
+
+async def test_a_cancelled_move_is_told():
+    for how in ("elective", "forced"):
+        env = two_clusters()
+        await env.run()
+        env.time += 70
+        env.static(one=0.1, two=0.9)
+        if how == "forced":
+            lose(env, "one")
+        await env.run_until(lambda env=env: env.on() == "two")
+        roll_back(env, "app", "one")
+        await env.run()
+        assert env.on() == "one"
+        assert "is deployed to 'one'" in env.condition("Checked")["message"]
+        assert env.condition("Checked")["status"] == "True"
+
+
+async def test_an_update_whose_move_is_cancelled_is_checked_where_it_stays():
+    env = two_clusters()
+    await env.run()
+    env.verdicts[2, "one", "pre"] = False
+    env.static(one=0.1, two=0.9)
+    env.time += 70
+    change(env)
+    await env.run_until(lambda: env.on() == "two")
+    roll_back(env, "app", "one", scheduledGeneration=1)
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == (
+        "one",
+        1,
+        "CheckFailed",
+    )
+    assert [record["generation"] for record in env.status()["checked"]] == [1]
+    env.verdicts.clear()
+    env.rerun()
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == ("one", 2, "Passed")
+    assert env.faults_seen == []

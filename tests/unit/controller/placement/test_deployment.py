@@ -8,9 +8,11 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 import trustme
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import (
     CLUSTERS,
     CONFIG_MAPS,
@@ -23,6 +25,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.placement import deployment_pass
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
+from harbourmaster.controller.placement.revisions import Revisions
 from harbourmaster.placement.deployed import ALLOW_COPY
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.patience import PATIENCE
@@ -562,3 +565,24 @@ async def test_a_cluster_that_does_not_say_what_it_serves_refuses_nothing(env, m
         await env.until_fault("CheckFailed")
         member.heal()
         await env.until(lambda status: is_true(status, "Deployed"))
+
+
+async def test_a_move_that_is_taken_back_leaves_the_generation_that_was_checked_there(
+    env, member, second_member
+):
+    async with env.deploying(ready_timeout_seconds=0.5):
+        await env.add_member(member)
+        await env.add_member(second_member, "two")
+        checks = {"preDeployment": {"tasks": ["smoke"]}}
+        await env.application(deployment("web"), migrationOrder="CreateFirst", checks=checks)
+        first = msgspec.convert((await env.fetch())["metadata"], Metadata)
+        assert await Revisions(env.client).keep(first) == ""
+        record = {"generation": first.generation, "name": "one", "result": "Passed"}
+        await env.schedule("one", checked=[record])
+        await env.until_running("one")
+        await env.update(deployment("other"), approve=False)
+        await env.schedule("two", checked=[{**record, "generation": 2, "name": "two"}, record])
+        await env.until(lambda status: status.migration_retries == 1)
+        status = await env.until(lambda status: {o.cluster for o in status.inventory} == {"one"})
+    assert status.scheduled_generation == first.generation
+    assert [ref.name for objects in status.inventory for ref in objects.objects] == ["web"]
