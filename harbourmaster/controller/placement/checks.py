@@ -95,7 +95,7 @@ class ApplicationChecks:
         """Return whether an Application has checks, or something is left of earlier ones."""
         status = application.status
         is_checked = application.spec.checks is not None or status.checked or status.proposed
-        return bool(is_checked) or any(self._versions(application))
+        return bool(is_checked or self._versions(application.metadata))
 
     async def settle(
         self, application: Application, snapshot: TimedPass
@@ -314,6 +314,12 @@ class ApplicationChecks:
         is_own = version is not None and version.metadata.is_controlled_by(application.metadata)
         return version if is_own else None
 
+    def _versions(self, application: Metadata) -> list[Metadata]:
+        store = self._stores.get(APP_VERSIONS)
+        place = (application.namespace, f"{APPLICATION_PREFIX}{application.name}")
+        named = [version.metadata for version in store.by_index("app", place)] if store else []
+        return [metadata for metadata in named if metadata.is_controlled_by(application)]
+
     # What follows a deployment
 
     async def _follow_deployed(
@@ -389,11 +395,8 @@ class ApplicationChecks:
         records = (*before.checked, *status.checked, before.proposed, status.proposed)
         known = [record for record in records if record and application.spec.checks]
         names = {record.check for record in known}
-        store = self._stores.get(APP_VERSIONS)
-        place = (metadata.namespace, f"{APPLICATION_PREFIX}{metadata.name}")
-        for version in store.by_index("app", place) if store else ():
-            own = version.metadata
-            if own.name not in names and own.is_controlled_by(metadata):
+        for own in self._versions(metadata):
+            if own.name not in names:
                 self._own_writes.forget(own.key)
                 await self._context.client.delete(
                     APP_VERSIONS, own.name, own.namespace, uid=own.uid, missing_ok=True
