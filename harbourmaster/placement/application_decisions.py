@@ -170,7 +170,7 @@ class MoveLimits:
         return True
 
     def withdraw(self, key: str) -> None:
-        """Count no move of an application that may not move."""
+        """Count no move of an application that cannot move."""
         for keys in (*self._arrivals.values(), *self._departures.values()):
             keys.discard(key)
 
