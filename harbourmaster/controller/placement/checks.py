@@ -131,7 +131,7 @@ class ApplicationChecks:
         if reason in _MAY_DEPLOY:
             return decision, checking.bind(status, bound, wanted, now)
         if reason != checking.CHECKING:
-            # Nobody else waits for what may stay so without end.
+            # Nobody else waits for what may stay so forever.
             snapshot.move_limits.withdraw(application.metadata.key)
         if reason != checking.REVERTED:
             status = checking.propose(status, wanted, now, reason, text)
