@@ -170,7 +170,7 @@ class MoveLimits:
         return True
 
     def withdraw(self, key: str) -> None:
-        """Count no move of an application that cannot move."""
+        """Count no move of an application that is not to move now."""
         for keys in (*self._arrivals.values(), *self._departures.values()):
             keys.discard(key)
 

@@ -209,6 +209,21 @@ class CheckedEnv(PlacementEnv):
             moved = [len(self.writes) != before, self.check(), await self.deploy(name)]
             assert any(moved) or condition(), "it comes to rest"
 
+    def cancel(self, name="app", **fields):
+        """Have the deployer return to the cluster and the generation before the last move."""
+        stored = self.fetch(name)
+        records = stored["status"].get("checked", [])
+        if len(records) < 2 or records[0]["uid"] == records[1]["uid"]:
+            return
+        to = {key: records[1][key] for key in ("name", "uid")}
+        if stored["status"]["scheduledTo"]["uid"] == to["uid"]:
+            return
+        generation = records[1]["generation"]
+        fields |= {"scheduledTo": to, "runningOn": to, "scheduledGeneration": generation}
+        self._deployed[name, generation] = to["name"]
+        status = {**stored["status"], **fields}
+        self._store(APPLICATIONS, name, {**stored, "status": status})
+
     def not_ready(self, name="app"):
         """Have the deployer see that an Application is not ready any more."""
         stored = self.fetch(name)

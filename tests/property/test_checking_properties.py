@@ -55,6 +55,7 @@ def event_of(chance, generation):
         ("score", cluster): 2,
         ("later", 70): 2,
         ("rerun",): 1,
+        ("cancel",): 1,
         ("define",): 0.5,
         ("die", chance.randint(0, 3), flag): 2,
     }
@@ -86,6 +87,7 @@ async def happen(env, checks, event, *details):
         "score": lambda best: env.static(**{name: 0.9 if name == best else 0.1
                                             for name in CLUSTERS}),
         "later": pass_time,
+        "cancel": env.cancel,
         "rerun": env.rerun,
         "define": lambda: env.define("few-errors"),
         "die": plan_death,

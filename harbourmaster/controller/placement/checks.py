@@ -131,7 +131,7 @@ class ApplicationChecks:
         if reason in _MAY_DEPLOY:
             return decision, checking.bind(status, bound, wanted, now)
         if reason != checking.CHECKING:
-            # Nobody else waits for what may stay so forever.
+            # No other application waits for one that perhaps never moves.
             snapshot.move_limits.withdraw(application.metadata.key)
         if reason != checking.REVERTED:
             status = checking.propose(status, wanted, now, reason, text)
@@ -243,16 +243,11 @@ class ApplicationChecks:
         metadata, checks = application.metadata, application.spec.checks
         if checks is None:
             return wanted, PASSED, ""
+        owner = metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind)
         number, seed = str(wanted.generation), self._seed(application, wanted)
         name = resource_name(NAME_LIMIT, _NAME_LEAST, "application", metadata.name, number, seed)
         version = AppVersion(
-            metadata=Metadata(
-                name=name,
-                namespace=metadata.namespace,
-                owner_references=(
-                    metadata.as_controller(APPLICATIONS.api_version, APPLICATIONS.kind),
-                ),
-            ),
+            metadata=Metadata(name=name, namespace=metadata.namespace, owner_references=(owner,)),
             spec=AppVersionSpec(
                 app_name=f"{APPLICATION_PREFIX}{metadata.name}",
                 version=number,
@@ -261,7 +256,7 @@ class ApplicationChecks:
                     "cluster": wanted.name,
                     "generation": number,
                     "cause": wanted.cause,
-                    **self._cluster_labels(application, wanted),
+                    **self._cluster_labels(f"{metadata.namespace}/{wanted.name}"),
                 },
                 pre_deployment_tasks=checks.pre_deployment.tasks,
                 pre_deployment_evaluations=checks.pre_deployment.evaluations,
@@ -274,11 +269,8 @@ class ApplicationChecks:
             await self._context.client.create(APP_VERSIONS, body, metadata.namespace)
         return replace(wanted, check=name), checking.CHECKING, ""
 
-    def _cluster_labels(
-        self, application: Application, wanted: CheckedGeneration
-    ) -> dict[str, str]:
-        key = f"{application.metadata.namespace}/{wanted.name}"
-        cluster = self._context.caches.clusters.store.get(key)
+    def _cluster_labels(self, cluster_key: str) -> dict[str, str]:
+        cluster = self._context.caches.clusters.store.get(cluster_key)
         labels = sorted(cluster.metadata.labels.items()) if cluster is not None else []
         return {f"cluster-label/{key}": value for key, value in labels[:_LABELS]}
 
@@ -287,19 +279,17 @@ class ApplicationChecks:
         checks, namespace = application.spec.checks, application.metadata.namespace
         parts = [application.metadata.uid, wanted.uid]
         for phase in (checks.pre_deployment, checks.post_deployment) if checks else ():
-            parts += map(partial(self._version_of, TASK_DEFINITIONS, namespace), phase.tasks)
-            of_evaluation = partial(self._version_of, EVALUATION_DEFINITIONS, namespace)
-            parts += map(of_evaluation, phase.evaluations)
+            listed = {TASK_DEFINITIONS: phase.tasks, EVALUATION_DEFINITIONS: phase.evaluations}
+            for kind, names in listed.items():
+                parts += map(partial(self._version_of, kind, namespace), names)
         return hashlib.sha256("/".join(parts).encode()).hexdigest()[:10]
 
     def _version_of(self, kind: Resource, namespace: str, name: str) -> str:
         """Return what distinguishes a definition from any other and from itself once changed."""
-        places = dict.fromkeys((namespace, *self._places))
-        store = self._stores[kind]
+        store, places = self._stores[kind], dict.fromkeys((namespace, *self._places))
         definition = choose_definition(store.get(f"{place}/{name}") for place in places)
-        if definition is None:
-            return name
-        return f"{name}:{definition.metadata.uid}:{definition.metadata.generation}"
+        own = definition.metadata if definition is not None else Metadata()
+        return f"{name}:{own.uid}:{own.generation}"
 
     def _progress(self, version: AppVersion, snapshot: TimedPass) -> CheckProgress:
         namespace = version.metadata.namespace
@@ -358,7 +348,7 @@ class ApplicationChecks:
     ) -> tuple[Application, Decision] | None:
         """Return the Application after a revert; None if no earlier generation is kept."""
         status, seen = application.status, snapshot.seen
-        former = status.checked[1] if len(status.checked) > 1 else None
+        former = next(iter(status.checked[1:]), None)
         if former is None or status.scheduled_to is None:
             return None
         earlier = await self._in_generation(application, former.generation)
@@ -379,8 +369,8 @@ class ApplicationChecks:
         if metadata.annotations.get(DEPLOYED_KEY) == annotation:
             # An earlier term wrote it: no event would end the wait for ours.
             return
-        value = {"metadata": {"uid": metadata.uid, "annotations": {DEPLOYED_KEY: annotation}}}
-        patch = MergePatch(value)
+        annotations = {DEPLOYED_KEY: annotation}
+        patch = MergePatch({"metadata": {"uid": metadata.uid, "annotations": annotations}})
         await self._context.client.patch(APP_VERSIONS, metadata.name, patch, metadata.namespace)
         self._own_writes.note(metadata)
 

@@ -36,13 +36,9 @@ class _Stored(Struct, frozen=True):
     spec: msgspec.Raw
 
 
-class _Data(Struct, frozen=True):
-    spec: str = ""
-
-
 class _Revision(Struct, frozen=True):
     metadata: Metadata
-    data: _Data = _Data()
+    data: dict[str, str] = {}
     revision: int = 0
 
 
@@ -138,7 +134,7 @@ async def load_spec(client: Client, application: Metadata, generation: int) -> b
         revision = _decode_revision(await client.get(CONTROLLER_REVISIONS, name, namespace))
         if not revision.metadata.is_controlled_by(application):
             return None
-        compressed = base64.b64decode(revision.data.spec, validate=True)
+        compressed = base64.b64decode(revision.data.get("spec", ""), validate=True)
         return await asyncio.to_thread(_decompress, compressed)
     except (NotFoundError, binascii.Error, zlib.error, msgspec.DecodeError):
         return None

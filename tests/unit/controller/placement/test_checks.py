@@ -372,12 +372,11 @@ async def test_nothing_is_remembered_of_a_version_that_garbage_collection_delete
     assert env.schedulers[APPLICATIONS]._checks._own_writes._replaced == {}
 
 
-def roll_back(env, name, cluster, **fields):
+def roll_back(env, name, cluster):
     """Have the deployer cancel a move."""
     stored = env.fetch(name)
     placed = {"name": cluster, "uid": f"uid-{cluster}"}
-    fields |= {"scheduledTo": placed, "suspendedUntil": "2100-01-01T00:00:00Z"}
-    status = {**stored["status"], **fields}
+    status = {**stored["status"], "scheduledTo": placed, "suspendedUntil": "2100-01-01T00:00:00Z"}
     env._store(APPLICATIONS, name, {**stored, "status": status})
 
 
@@ -405,7 +404,7 @@ async def test_an_update_whose_move_is_cancelled_is_checked_where_it_stays():
     env.time += 70
     change(env)
     await env.run_until(lambda: env.on() == "two")
-    roll_back(env, "app", "one", scheduledGeneration=1)
+    env.cancel(suspendedUntil="2100-01-01T00:00:00Z")
     await env.run()
     assert (env.on(), env.status()["scheduledGeneration"], env.reason()) == (
         "one",
