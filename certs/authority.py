@@ -14,13 +14,12 @@ from msgspec import Struct
 
 from harbourmaster.certs.bundle import parse_key
 from harbourmaster.certs.errors import MissingNamesError, UnreadableError
+from harbourmaster.certs.model import AUTHORITY_LIFETIME, SERVING_LIFETIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime
 
-AUTHORITY_LIFETIME: Final = timedelta(days=365)
-SERVING_LIFETIME: Final = timedelta(days=7)
 BACKDATED: Final = timedelta(minutes=5)
 """Time before its creation at which a certificate becomes valid, for clients whose clocks are late.
 It is shorter for lifetimes below 50 minutes, which would be due at once (see ``backdating``).

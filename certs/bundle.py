@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from msgspec import Struct
 
 from harbourmaster.certs.errors import (
     ChainError,
     KeyMismatchError,
     MissingNamesError,
     UnreadableError,
-    ValidityError,
 )
+from harbourmaster.certs.model import CA_CERTIFICATE, CA_KEY, Bundle, check_window
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from datetime import datetime
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-CA_CERTIFICATE: Final = "ca.crt"
-CA_KEY: Final = "ca.key"
-TLS_CERTIFICATE: Final = "tls.crt"
-TLS_KEY: Final = "tls.key"
+    from harbourmaster.certs.model import BundleFiles
 
 _MAX_CHAIN: Final = 8
 _PARSE_ERRORS: Final = (
@@ -36,44 +32,6 @@ _PARSE_ERRORS: Final = (
     x509.UnsupportedGeneralNameType,
 )
 """Exceptions of the library for invalid certificates, besides ValueError."""
-
-
-class BundleFiles(Struct, frozen=True, kw_only=True):
-    """The contents of the files in PEM; None for a missing file."""
-
-    ca_crt: bytes | None = None
-    ca_key: bytes | None = None
-    tls_crt: bytes | None = None
-    tls_key: bytes | None = None
-
-    def __repr__(self) -> str:
-        # Keys must never reach a log or a traceback.
-        present = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
-        return f"BundleFiles({', '.join(present)})"
-
-
-class Bundle(Struct, frozen=True, kw_only=True):
-    """A certificate that can be served, and what is known about it. Times are UTC."""
-
-    files: BundleFiles
-    serving_der: bytes
-    not_before: datetime
-    not_after: datetime
-    names: frozenset[str]
-    """DNS names and IP addresses of the serving certificate."""
-    authority_not_before: datetime | None = None
-    authority_not_after: datetime | None = None
-    """End of the first certificate of ca.crt; None without that file."""
-    anchor_der: bytes | None = None
-    """The certificate of ca.crt to which the serving certificate leads; None without that file."""
-
-    @property
-    def pair(self) -> bytes:
-        """Certificate chain and key in one PEM."""
-        return (self.files.tls_crt or b"") + b"\n" + (self.files.tls_key or b"")
-
-    def __repr__(self) -> str:
-        return f"Bundle(names={sorted(self.names)}, not_after={self.not_after.isoformat()})"
 
 
 def parse_bundle(files: BundleFiles) -> Bundle:
@@ -102,19 +60,6 @@ def parse_bundle(files: BundleFiles) -> Bundle:
     )
 
 
-def verify_bundle(bundle: Bundle, now: datetime, names: Collection[str] = ()) -> None:
-    """Check the validity window and the names. Raises ValidityError or MissingNamesError."""
-    _check_window("tls.crt", bundle.not_before, bundle.not_after, now)
-    if bundle.authority_not_before is not None and bundle.authority_not_after is not None:
-        _check_window("ca.crt", bundle.authority_not_before, bundle.authority_not_after, now)
-    missing = sorted(set(names) - bundle.names)
-    if missing:
-        raise MissingNamesError(
-            f"tls.crt is not for {', '.join(missing)}; it is for "
-            f"{', '.join(sorted(bundle.names)) or 'no name'}"
-        )
-
-
 def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
     """Read one or more certificates; ``file`` is named in the UnreadableError."""
     if pem is None:
@@ -126,6 +71,11 @@ def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
     except (ValueError, *_PARSE_ERRORS):
         raise UnreadableError(f"{file} holds no certificate in PEM form") from None
     return certificates
+
+
+def end_of(pem: bytes, file: str) -> datetime:
+    """Return the end of the first certificate of ``file``. Raises UnreadableError."""
+    return parse_certificates(pem, file)[0].not_valid_after_utc
 
 
 def parse_key(pem: bytes | None, file: str) -> PrivateKeyTypes:
@@ -161,7 +111,7 @@ def check_issuer(
     """
     file, key_file = files
     _check_pair(certificate, key, file, key_file)
-    _check_window(file, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
+    check_window(file, certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
     if not is_authority(certificate):
         raise ChainError(f"{file} is not a certificate authority")
 
@@ -249,10 +199,3 @@ def _read_through(certificate: x509.Certificate) -> None:
         certificate.not_valid_before_utc,
         certificate.not_valid_after_utc,
     )
-
-
-def _check_window(file: str, not_before: datetime, not_after: datetime, now: datetime) -> None:
-    if now < not_before:
-        raise ValidityError(f"{file} is not valid before {not_before.isoformat()}")
-    if now >= not_after:
-        raise ValidityError(f"{file} expired at {not_after.isoformat()}")

@@ -9,19 +9,20 @@ nothing can renew that certificate.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from msgspec import Struct
 
 from harbourmaster.certs.authority import (
-    AUTHORITY_LIFETIME,
-    SERVING_LIFETIME,
     KeyPair,
     backdating,
     create_authority,
@@ -29,12 +30,6 @@ from harbourmaster.certs.authority import (
     signing_key,
 )
 from harbourmaster.certs.bundle import (
-    CA_CERTIFICATE,
-    CA_KEY,
-    TLS_CERTIFICATE,
-    TLS_KEY,
-    Bundle,
-    BundleFiles,
     check_issuer,
     check_permitted,
     is_authority,
@@ -43,11 +38,22 @@ from harbourmaster.certs.bundle import (
     parse_certificates,
     parse_key,
     permitted_names,
-    verify_bundle,
 )
 from harbourmaster.certs.errors import CertificateError, ChainError, UnreadableError
-from harbourmaster.certs.rotation import (
+from harbourmaster.certs.model import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Await,
+    Bundle,
+    BundleFiles,
     Keep,
+    Lifetimes,
+    Write,
+    verify_bundle,
+)
+from harbourmaster.certs.rotation import (
     canonical_name,
     overdue,
     renewal_time,
@@ -58,13 +64,15 @@ from harbourmaster.certs.secret import (
     MAX_AUTHORITIES,
     NEXT_CERTIFICATE,
     NEXT_KEY,
-    encode,
-    next_authority,
     read_authorities,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    from harbourmaster.certs.model import (
+        Action,
+    )
 
 
 ROUNDING: Final = timedelta(seconds=1)
@@ -114,10 +122,10 @@ def take_inventory(
     ``lifetime`` is the validity that authorities should have, and ``permitted`` are the names to
     which they should be limited.
     """
-    trusted = read_authorities(data.get(CA_CERTIFICATE), now)
+    trusted = _authorities(data.get(CA_CERTIFICATE), now)
     serving, serving_fault = None, ""
     try:
-        serving = _read_serving(now, data, (*trusted, *next_authority(data, now)), wanted)
+        serving = _read_serving(now, data, (*trusted, *_next_authority(data, now)), wanted)
     except CertificateError as error:
         serving_fault = str(error)
     # The served certificate decides who the issuer is, not the order in ca.crt.
@@ -125,7 +133,7 @@ def take_inventory(
     issuing, authority_fault = _find_signer(now, data, candidates, wanted)
     signer = None
     if issuing is not None:
-        signer = KeyPair(encode([issuing]), data[CA_KEY])
+        signer = KeyPair(_encode([issuing]), data[CA_KEY])
         authority_fault = _renewal_reason(issuing, CA_CERTIFICATE, now, lifetime, permitted)
     first = issuing if serving is None else serving.issuer
     if first is not None:
@@ -212,7 +220,7 @@ def _find_signer(
 def _find_upcoming(
     now: datetime, data: Mapping[str, bytes], lifetime: timedelta, permitted: frozenset[str]
 ) -> tuple[KeyPair | None, str]:
-    authority = next_authority(data, now)
+    authority = _next_authority(data, now)
     if not authority:
         return None, _fault_of_missing(now, data, NEXT_CERTIFICATE)
     try:
@@ -221,7 +229,27 @@ def _find_upcoming(
     except CertificateError as error:
         return None, str(error)
     fault = _renewal_reason(authority[0], NEXT_CERTIFICATE, now, lifetime, permitted)
-    return (None, fault) if fault else (KeyPair(encode(authority), data[NEXT_KEY]), "")
+    return (None, fault) if fault else (KeyPair(_encode(authority), data[NEXT_KEY]), "")
+
+
+def _authorities(
+    pem: bytes | None, now: datetime, limit: int = MAX_AUTHORITIES
+) -> tuple[x509.Certificate, ...]:
+    """Return what ``read_authorities`` does and the library can parse."""
+    certificates = []
+    for authority in read_authorities(pem, now, limit=limit):
+        with suppress(UnreadableError):
+            block = ssl.DER_cert_to_PEM_cert(authority.der).encode()
+            certificates += parse_certificates(block, CA_CERTIFICATE)
+    return tuple(certificates)
+
+
+def _next_authority(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+    return _authorities(data.get(NEXT_CERTIFICATE), now, limit=1)
+
+
+def _encode(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
 def _fault_of_missing(now: datetime, data: Mapping[str, bytes], file: str) -> str:
@@ -247,38 +275,6 @@ def _renewal_reason(
     due = renewal_time(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
     return fault or (overdue(file, due) if now >= due else "")
 
-
-class Lifetimes(Struct, frozen=True, kw_only=True):
-    """Validity of certificates, and how long a new authority is published before it is used."""
-
-    authority: timedelta = AUTHORITY_LIFETIME
-    serving: timedelta = SERVING_LIFETIME
-    publish: timedelta = timedelta(seconds=30)
-    """Time for which every caBundle must have a new authority before one of its certificates is
-    served.
-    """
-
-
-class Await(Struct, frozen=True):
-    """A new authority is being published; check again at ``until`` or when a caBundle changes."""
-
-    until: datetime
-
-
-class Write(Struct, frozen=True):
-    """Replace the data, and drop the time since when the next authority was known."""
-
-    data: dict[str, bytes]
-    reason: str
-    until: datetime
-    """Time of the next check after the write."""
-
-    def __repr__(self) -> str:
-        # Keys must never reach a log or a traceback.
-        return f"Write({sorted(self.data)}, {self.reason!r}, until={self.until.isoformat()})"
-
-
-Action: TypeAlias = Keep | Await | Write
 
 _DEFAULTS: Final = Lifetimes()
 
@@ -370,7 +366,7 @@ def _use_authority(case: _Case, authority: KeyPair) -> dict[str, bytes]:
     kept = {key: case.data[key] for key in case.data if key not in {NEXT_CERTIFICATE, NEXT_KEY}}
     return {
         **kept,
-        CA_CERTIFICATE: encode(islice(trusted, MAX_AUTHORITIES)),
+        CA_CERTIFICATE: _encode(islice(trusted, MAX_AUTHORITIES)),
         CA_KEY: authority.key,
         TLS_CERTIFICATE: serving.certificate,
         TLS_KEY: serving.key,
@@ -394,7 +390,7 @@ def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
         changes |= {NEXT_CERTIFICATE: upcoming.certificate, NEXT_KEY: upcoming.key}
         fault = held.authority_fault or held.upcoming_fault
         reasons.append(f"{fault}: a new authority is published")
-    trusted = encode(held.trusted)
+    trusted = _encode(held.trusted)
     if trusted != case.data.get(CA_CERTIFICATE):
         changes[CA_CERTIFICATE] = trusted
         reasons.append("ca.crt held more than authorities to trust, or in another order")
@@ -434,7 +430,7 @@ def _next_check(case: _Case, since: datetime | None) -> datetime:
     instants = [authority.not_valid_after_utc for authority in held.trusted]
     instants += [
         renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
-        for authority in (*held.trusted[:1], *next_authority(case.data, case.now))
+        for authority in (*held.trusted[:1], *_next_authority(case.data, case.now))
     ]
     if held.serving is not None:
         instants += [held.serving.bundle.not_after, serving_renewal_time(held.serving.bundle)]

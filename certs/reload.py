@@ -18,7 +18,7 @@ from harbourmaster.certs.errors import UnreadableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _TLS12_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"

@@ -1,4 +1,4 @@
-"""Decides which certificates to renew, from the time, the files and the wanted names.
+"""Decides when certificates are renewed, and when clients get another one.
 
 The functions are pure. See decision D15.
 """
@@ -6,78 +6,16 @@ The functions are pure. See decision D15.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from cryptography.hazmat.primitives.serialization import Encoding
-from msgspec import Struct
-
-from harbourmaster.certs.bundle import (
-    check_authority,
-    check_permitted,
-    parse_bundle,
-    verify_bundle,
-)
-from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.secret import read_authorities
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from datetime import datetime
 
-    from harbourmaster.certs.bundle import Bundle, BundleFiles
-
-
-class Keep(Struct, frozen=True):
-    """Nothing to do before ``until``."""
-
-    until: datetime
-
-
-class RenewServingCertificate(Struct, frozen=True):
-    """Issue a new serving certificate by the current authority."""
-
-    reason: str
-
-
-class RenewAuthority(Struct, frozen=True):
-    """Create a new authority and a new serving certificate."""
-
-    reason: str
-
-
-Action: TypeAlias = Keep | RenewServingCertificate | RenewAuthority
-
-
-def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
-    """Decide what to do with our own certificates; each is renewed after 2/3 of its lifetime.
-
-    A serving certificate whose validity ends with its authority is not renewed by that authority,
-    which is then past its own 2/3.
-    """
-    try:
-        authority = check_authority(files, now)
-    except CertificateError as error:
-        return RenewAuthority(str(error))
-    authority_due = renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
-    if now >= authority_due:
-        return RenewAuthority(overdue("ca.crt", authority_due))
-    wanted = {canonical_name(name) for name in names}
-    try:
-        check_permitted(authority, wanted)
-    except CertificateError as error:
-        return RenewAuthority(str(error))
-    try:
-        bundle = parse_bundle(files)
-        verify_bundle(bundle, now, wanted)
-    except CertificateError as error:
-        return RenewServingCertificate(str(error))
-    if bundle.names != wanted:
-        return RenewServingCertificate(too_many_names(wanted))
-    serving_due = serving_renewal_time(bundle)
-    if now >= serving_due:
-        return RenewServingCertificate(overdue("tls.crt", serving_due))
-    return Keep(min(serving_due, authority_due))
+    from harbourmaster.certs.model import Bundle
 
 
 def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
@@ -125,7 +63,7 @@ def handover(served: Bundle, offered: Bundle, now: datetime) -> datetime | None:
     if not offered.names <= served.names:
         return None
     trusted = read_authorities(offered.files.ca_crt, now, limit=None)
-    if served.anchor_der not in {authority.public_bytes(Encoding.DER) for authority in trusted}:
+    if served.anchor_der not in {authority.der for authority in trusted}:
         return None
     end = served.not_after - (served.not_after - served.not_before) / SPARE
     return end if now < end else None

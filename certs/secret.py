@@ -8,19 +8,18 @@ being published. Parts that cannot be read are skipped; they are never an error.
 from __future__ import annotations
 
 import re
+import ssl
+from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from cryptography.hazmat.primitives import serialization
+from msgspec import Struct
 
-from harbourmaster.certs.bundle import CA_CERTIFICATE, is_authority, parse_certificates
-from harbourmaster.certs.errors import UnreadableError
+from harbourmaster.certs.model import CA_CERTIFICATE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-    from datetime import datetime
-
-    from cryptography import x509
 
 NEXT_CERTIFICATE: Final = "next-ca.crt"
 NEXT_KEY: Final = "next-ca.key"
@@ -29,9 +28,17 @@ MAX_AUTHORITIES: Final = 8
 """Maximum number of authorities in ca.crt, because a Secret must stay below 1 MiB."""
 _MAX_BLOCK: Final = 16 * 1024
 _MAX_BYTES: Final = 1024 * 1024
-_BLOCK: Final = re.compile(
-    rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
-)
+BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
+_CONSTRAINTS: Final = bytes.fromhex("0603551d13")
+"""The identifier of basic constraints, without which clients accept a certificate as no issuer."""
+
+
+class Authority(Struct, frozen=True, order=True):
+    """The certificate of an authority; the oldest is the least."""
+
+    not_before: datetime
+    der: bytes
+    not_after: datetime
 
 
 def trust_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
@@ -41,7 +48,7 @@ def trust_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
     removed. Empty if there is none to trust; ``overlap.decide`` then requests a write first.
     """
     known = {*read_authorities(data.get(CA_CERTIFICATE), now), *next_authority(data, now)}
-    return encode(sorted(known, key=_age))
+    return encode(sorted(known))
 
 
 def authority_publication(
@@ -60,44 +67,44 @@ def authority_publication(
         return None
     if not all(upcoming[0] in read_authorities(bundle, now, limit=None) for bundle in observed):
         return None
-    if since is None or not upcoming[0].not_valid_before_utc <= since <= now:
+    if since is None or not upcoming[0].not_before <= since <= now:
         return now
     return since
 
 
-def next_authority(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+def next_authority(data: Mapping[str, bytes], now: datetime) -> tuple[Authority, ...]:
     """Return the authority of next-ca.crt, in a tuple that is empty if there is none."""
     return read_authorities(data.get(NEXT_CERTIFICATE), now, limit=1)
 
 
 def read_authorities(
     pem: bytes | None, now: datetime, *, limit: int | None = MAX_AUTHORITIES
-) -> tuple[x509.Certificate, ...]:
+) -> tuple[Authority, ...]:
     """Return the authorities that have not expired, each once, in order; skip everything else."""
     if pem is None or len(pem) > _MAX_BYTES:
         return ()
-    return tuple(islice(dict.fromkeys(_authorities(pem, now)), limit))
+    known = (_parse(block) for block in BLOCK.findall(pem) if len(block) <= _MAX_BLOCK)
+    current = (authority for authority in known if authority and now < authority.not_after)
+    return tuple(islice(dict.fromkeys(current), limit))
 
 
-def encode(certificates: Iterable[x509.Certificate]) -> bytes:
+def encode(authorities: Iterable[Authority]) -> bytes:
     """Encode certificates in PEM, with nothing between them."""
-    return b"".join(
-        certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates
-    )
+    return "".join(ssl.DER_cert_to_PEM_cert(authority.der) for authority in authorities).encode()
 
 
-def _authorities(pem: bytes, now: datetime) -> Iterable[x509.Certificate]:
-    for block in _BLOCK.findall(pem):
-        if len(block) > _MAX_BLOCK:
-            continue
-        try:
-            certificate = parse_certificates(block, CA_CERTIFICATE)[0]
-        except UnreadableError:
-            continue
-        if is_authority(certificate) and now < certificate.not_valid_after_utc:
-            yield certificate
-
-
-def _age(certificate: x509.Certificate) -> tuple[datetime, bytes]:
-    der = certificate.public_bytes(serialization.Encoding.DER)
-    return certificate.not_valid_before_utc, der
+@lru_cache(maxsize=64)
+def _parse(block: bytes) -> Authority | None:
+    """Return the authority in a block of PEM; None for anything else."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=block.decode("ascii"))
+        # Both lists have only certificates that may sign others.
+        [der], [fields] = context.get_ca_certs(binary_form=True), context.get_ca_certs()
+        start, end = (
+            datetime.fromtimestamp(ssl.cert_time_to_seconds(str(fields[name])), UTC)
+            for name in ("notBefore", "notAfter")
+        )
+    except (ssl.SSLError, ValueError):
+        return None
+    return Authority(start, der, end) if _CONSTRAINTS in der else None

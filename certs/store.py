@@ -6,37 +6,44 @@ created. One with foreign tls.crt and tls.key (a mounted Secret) is only read.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import (
-    CA_CERTIFICATE,
-    CA_KEY,
-    TLS_CERTIFICATE,
-    TLS_KEY,
-    BundleFiles,
-    parse_bundle,
-    verify_bundle,
+from harbourmaster.certs.bundle import check_authority, check_permitted, parse_bundle
+from harbourmaster.certs.directory import is_foreign, read_files, write_files
+from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.model import BundleFiles, Keep, verify_bundle
+from harbourmaster.certs.rotation import (
+    canonical_name,
+    overdue,
+    renewal_time,
+    serving_renewal_time,
+    too_many_names,
 )
-from harbourmaster.certs.errors import CertificateError, UnreadableError
-from harbourmaster.certs.rotation import Keep, RenewServingCertificate, canonical_name, decide
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
+    from pathlib import Path
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
 
-_GENERATION: Final = "..data"
-"""The symlink that the kubelet swaps when a mounted Secret changes."""
 
-_KEY_MODE: Final = 0o400
-_CERTIFICATE_MODE: Final = 0o444
-_DIRECTORY_MODE: Final = 0o700
-_MAX_BYTES: Final = 1024 * 1024
+class RenewServingCertificate(Struct, frozen=True):
+    """Issue a new serving certificate by the current authority."""
+
+    reason: str
+
+
+class RenewAuthority(Struct, frozen=True):
+    """Create a new authority and a new serving certificate."""
+
+    reason: str
+
+
+Action: TypeAlias = Keep | RenewServingCertificate | RenewAuthority
 
 
 def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
@@ -72,42 +79,6 @@ def load(directory: Path, now: datetime) -> Bundle:
     return _check(directory, read_files(directory), now)
 
 
-def is_foreign(files: BundleFiles) -> bool:
-    """Whether another issuer manages the certificates."""
-    return files.ca_key is None and (files.tls_crt is not None or files.tls_key is not None)
-
-
-def read_files(directory: Path) -> BundleFiles:
-    """Read all four from one generation; a missing directory has none. Raises UnreadableError."""
-    try:
-        # Resolved once: certificate and key must not come from two sides of a swap.
-        generation = (directory / _GENERATION).resolve(strict=True)
-    except (OSError, RuntimeError):
-        # Python 3.11 has a RuntimeError for links in a circle.
-        generation = directory
-    return BundleFiles(
-        ca_crt=_read(generation / CA_CERTIFICATE),
-        ca_key=_read(generation / CA_KEY),
-        tls_crt=_read(generation / TLS_CERTIFICATE),
-        tls_key=_read(generation / TLS_KEY),
-    )
-
-
-def write_files(directory: Path, files: BundleFiles) -> None:
-    """Write the given files, each atomically. Raises UnreadableError."""
-    try:
-        directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        # Keys first: a certificate without its key cannot be served, a key alone does no harm.
-        _write(directory / CA_KEY, files.ca_key, _KEY_MODE)
-        _write(directory / CA_CERTIFICATE, files.ca_crt, _CERTIFICATE_MODE)
-        _write(directory / TLS_KEY, files.tls_key, _KEY_MODE)
-        _write(directory / TLS_CERTIFICATE, files.tls_crt, _CERTIFICATE_MODE)
-    except OSError as error:
-        raise UnreadableError(
-            f"{error.filename or directory}: certificates can't be written: {error.strerror}"
-        ) from error
-
-
 def _check(directory: Path, files: BundleFiles, now: datetime) -> Bundle:
     try:
         bundle = parse_bundle(files)
@@ -117,31 +88,32 @@ def _check(directory: Path, files: BundleFiles, now: datetime) -> Bundle:
     return bundle
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from error
-    if len(content) > _MAX_BYTES:
-        raise UnreadableError(f"{path} is larger than {_MAX_BYTES} bytes, expected a certificate")
-    return content
+def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
+    """Decide what to do with our own certificates; each is renewed after 2/3 of its lifetime.
 
-
-def _write(path: Path, content: bytes | None, mode: int) -> None:
-    if content is None:
-        return
-    # mkstemp creates the file readable by us alone.
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    A serving certificate whose validity ends with its authority is not renewed by that authority,
+    which is then past its own 2/3.
+    """
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        authority = check_authority(files, now)
+    except CertificateError as error:
+        return RenewAuthority(str(error))
+    authority_due = renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
+    if now >= authority_due:
+        return RenewAuthority(overdue("ca.crt", authority_due))
+    wanted = {canonical_name(name) for name in names}
+    try:
+        check_permitted(authority, wanted)
+    except CertificateError as error:
+        return RenewAuthority(str(error))
+    try:
+        bundle = parse_bundle(files)
+        verify_bundle(bundle, now, wanted)
+    except CertificateError as error:
+        return RenewServingCertificate(str(error))
+    if bundle.names != wanted:
+        return RenewServingCertificate(too_many_names(wanted))
+    serving_due = serving_renewal_time(bundle)
+    if now >= serving_due:
+        return RenewServingCertificate(overdue("tls.crt", serving_due))
+    return Keep(min(serving_due, authority_due))

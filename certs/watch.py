@@ -7,7 +7,7 @@ A mounted Secret may appear after the server starts: ``wait_for`` waits for it, 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +15,12 @@ from msgspec import Struct
 from watchfiles import awatch
 
 from harbourmaster.api.times import utc_now
+from harbourmaster.certs.child import ensure, load
+from harbourmaster.certs.directory import is_foreign, read_files
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.model import verify_bundle
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.rotation import renewal_time, serving_renewal_time
-from harbourmaster.certs.store import ensure, is_foreign, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from watchfiles import Change
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
 
 RESYNC: Final = 60.0
 """Seconds between checks without a cause: some file systems have no events, and clocks jump."""
@@ -48,11 +50,11 @@ async def wait_for(
     ``on_error`` gets one line for each kind of fault.
     """
     reported: set[str] = set()
-    async with aclosing(_occasions(directory, resync, clock, lambda: None)) as occasions:
+    async with contextlib.aclosing(_occasions(directory, resync, clock, lambda: None)) as occasions:
         while True:
             await anext(occasions)
             try:
-                bundle = load(directory, clock())
+                bundle = await load(directory, clock())
                 # OpenSSL may reject what parsing accepts.
                 CertificateHolder(bundle)
             except CertificateError as error:
@@ -81,11 +83,10 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
     wanted = None if is_foreign(holder.bundle.files) else names
     reported: set[str] = set()
     occasions = _occasions(directory, resync, clock, lambda: next_renewal(holder.bundle))
-    async with aclosing(occasions):
+    async with contextlib.aclosing(occasions):
         async for _ in occasions:
             try:
-                now = clock()
-                bundle = load(directory, now) if wanted is None else ensure(directory, wanted, now)
+                bundle = await _current(holder.bundle, directory, wanted, clock())
                 changed = holder.offer(bundle)
             except CertificateError as error:
                 _report_once(
@@ -105,6 +106,18 @@ def next_renewal(bundle: Bundle) -> datetime | None:
     if bundle.authority_not_before is not None and bundle.authority_not_after is not None:
         due = min(due, renewal_time(bundle.authority_not_before, bundle.authority_not_after))
     return due
+
+
+async def _current(
+    served: Bundle, directory: Path, wanted: Collection[str] | None, now: datetime
+) -> Bundle:
+    due = None if wanted is None else next_renewal(served)
+    with contextlib.suppress(CertificateError):
+        # Most looks find nothing new, and a process for each would be too many.
+        if read_files(directory) == served.files and (due is None or now < due):
+            verify_bundle(served, now)
+            return served
+    return await (load(directory, now) if wanted is None else ensure(directory, wanted, now))
 
 
 def _report_once(reported: set[str], text: str, on_error: Callable[[str], None]) -> None:
@@ -150,7 +163,7 @@ async def _watch(directory: Path, changes: asyncio.Event) -> None:
             watched = _nearest(directory)
             # The directory, not the files: a mounted Secret changes by a swap of symlinks.
             events = changes_in(watched.path, debounce=_DEBOUNCE_MS)
-            async with aclosing(events):
+            async with contextlib.aclosing(events):
                 async for _ in events:
                     if _nearest(directory) != watched:
                         break
@@ -178,7 +191,7 @@ async def changes_in(
             poll_delay_ms=_LOOK_MS,
         )
         try:
-            async with aclosing(events):
+            async with contextlib.aclosing(events):
                 async for event in events:
                     yield event
         except RuntimeError:

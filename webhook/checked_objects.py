@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
-from msgspec import Struct
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.field_errors import FieldError, forbidden, refusal
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.api.sizes import LIMITS, size_errors
-from harbourmaster.evaluation.model import (
-    Analysis,
-    AnalysisDefinition,
-    AnalysisValueTemplate,
-    Metric,
-    Provider,
-)
-from harbourmaster.evaluation.validation import (
-    validate_analysis,
-    validate_definition,
-    validate_metric,
-    validate_provider,
-    validate_template,
-)
-from harbourmaster.lifecycle.apps import app_errors
-from harbourmaster.lifecycle.evaluations import definition_errors
-from harbourmaster.lifecycle.model import App, EvaluationDefinition, TaskDefinition
-from harbourmaster.lifecycle.task_definition_validation import validate
-from harbourmaster.placement.model import GROUP as PLACEMENT
-from harbourmaster.placement.model import Application
-from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
-from harbourmaster.placement.validation import ConstraintFieldError
 from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.webhook.review import MAX_REASON, allow, cut, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import msgspec
+
+    from harbourmaster.webhook.checks import Checks
     from harbourmaster.webhook.review import Request, Response
 
 _CHECKED: Final = frozenset(("CREATE", "UPDATE", "", None))
@@ -52,44 +30,7 @@ _WITHOUT_GATES: Final = forbidden(
 _INDEX: Final = re.compile(r"\[\d+\]")
 
 
-class _Checks(Struct, frozen=True):
-    """The decoder and the checks for objects of one kind."""
-
-    decoder: msgspec.json.Decoder[Any]
-    faults: Callable[[Any], list[FieldError]]
-    is_open: bool = False
-    """Whether the schema lets values of any type pass somewhere."""
-
-
-def _checks_of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) -> _Checks:
-    return _Checks(msgspec.json.Decoder(kind), faults, **options)
-
-
-_KINDS: Final = {
-    ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _checks_of(TaskDefinition, validate),
-    ("lifecycle.keptn.sh", "KeptnApp"): _checks_of(App, app_errors),
-    ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _checks_of(
-        EvaluationDefinition, definition_errors
-    ),
-    ("metrics.keptn.sh", "KeptnMetric"): _checks_of(Metric, validate_metric),
-    ("metrics.keptn.sh", "KeptnMetricsProvider"): _checks_of(
-        Provider, validate_provider, is_open=True
-    ),
-    ("metrics.keptn.sh", "Analysis"): _checks_of(Analysis, validate_analysis),
-    ("metrics.keptn.sh", "AnalysisDefinition"): _checks_of(AnalysisDefinition, validate_definition),
-    ("metrics.keptn.sh", "AnalysisValueTemplate"): _checks_of(
-        AnalysisValueTemplate, validate_template
-    ),
-    **{
-        (PLACEMENT, kind): _checks_of(check.model, check.faults)
-        for kind, check in PLACEMENT_CHECKS.items()
-    },
-}
-
-
-CHECKED_KINDS: Final = frozenset(
-    (*_KINDS, *((resource.group, resource.kind) for resource in LIMITS))
-)
+CHECKED_KINDS: Final = frozenset((resource.group, resource.kind) for resource in LIMITS)
 """Group and kind of the objects that are checked here, in every version."""
 
 
@@ -98,12 +39,19 @@ def is_checked(group: str, kind: str) -> bool:
     return (group, kind) in CHECKED_KINDS
 
 
+def _checks_of(group: str, kind: str) -> Checks | None:
+    # Few clusters have objects of all kinds, and most webhooks check none for days.
+    from harbourmaster.webhook.checks import KINDS  # noqa: PLC0415
+
+    return KINDS.get((group, kind))
+
+
 def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
     """Return the faults of a stored object of any kind: warnings and causes of a refusal.
 
     Raises MalformedError.
     """
-    checks = _KINDS.get((group, kind))
+    checks = _checks_of(group, kind)
     return checks.faults(decode(checks.decoder, raw, "")) if checks is not None else ()
 
 
@@ -117,14 +65,15 @@ def review_object(request: Request, group: str, kind: str, *, has_gates: bool = 
         return allow()
     if too_large := size_errors(group, kind, request.object, request.old_object):
         return _refusal(group, kind, request.name or "", too_large)
-    checks = _KINDS.get((group, kind))
+    checks = _checks_of(group, kind)
     if checks is None:
         return allow()
     try:
         obj = decode(checks.decoder, request.object, "")
         faults = [] if obj.metadata.deletion_timestamp else checks.faults(obj)
         name = obj.metadata.name or request.name or ""
-        if not has_gates and isinstance(obj, Application) and obj.spec.checks is not None:
+        is_application = (group, kind) == (APPLICATIONS.group, APPLICATIONS.kind)
+        if not has_gates and is_application and obj.spec.checks is not None:
             faults.append(_WITHOUT_GATES)
     except MalformedError as error:
         if not checks.is_open:
@@ -169,10 +118,10 @@ def _texts(faults: Iterable[FieldError]) -> set[str]:
 def _cause_message(fault: FieldError) -> str:
     # Causes are shown at a terminal.
     text = cut(fault.message, MAX_REASON)
-    return f"{text}\n{fault.pointer}" if isinstance(fault, ConstraintFieldError) else text
+    return f"{text}\n{fault.pointer}" if fault.pointer else text
 
 
-def _former_faults(request: Request, checks: _Checks) -> list[FieldError]:
+def _former_faults(request: Request, checks: Checks) -> list[FieldError]:
     try:
         return checks.faults(decode(checks.decoder, request.old_object, ""))
     except MalformedError as error:

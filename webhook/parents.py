@@ -6,10 +6,13 @@ and of a ReplicaSet its owner.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from sys import intern
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.known_keys import unknown_keys
@@ -58,7 +61,9 @@ class ParentObject(Struct, frozen=True, gc=False, rename="camel"):
         annotations, labels = _ours(meta.annotations), _ours(meta.labels)
         owner = parent_of(meta.owner_references or ())
         return Parent(
-            meta.uid, Metadata(annotations, labels) if annotations or labels else _NOTHING, owner
+            meta.uid,
+            Metadata(annotations, labels) if annotations or labels else _NOTHING,
+            None if owner is None else _same_owner(owner),
         )
 
 
@@ -148,6 +153,12 @@ _NO_LINEAGE: Final = Lineage()
 _NONE: Final[dict[str, str]] = {}
 NO_PARENTS: Final = Parents({})
 _decode: Final = msgspec.json.Decoder(ParentObject).decode
+
+
+@lru_cache(maxsize=128)
+def _same_owner(owner: OwnerReference) -> OwnerReference:
+    """Return one object for equal ones: the ReplicaSets of a Deployment are listed in a row."""
+    return replace(owner, api_version=intern(owner.api_version), kind=intern(owner.kind))
 
 
 def _ours(values: dict[str, str] | None) -> dict[str, str]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster import __version__
 from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import (
@@ -58,8 +58,4 @@ def probe_pod_policy() -> CompiledPolicy:
 @cache
 def our_version() -> str:
     """Return the version of this package as a valid label value."""
-    try:
-        release = version("harbourmaster")
-    except PackageNotFoundError:
-        release = "unknown"
-    return _NO_LABEL.sub("_", release)[:_LONGEST].strip("._-")
+    return _NO_LABEL.sub("_", __version__)[:_LONGEST].strip("._-")

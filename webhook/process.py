@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from typing import BinaryIO
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.server_version import ServerVersion
     from harbourmaster.webhook.settings import WebhookSettings

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from harbourmaster import __version__
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.watch import keep_current
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
@@ -28,8 +28,6 @@ from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
 from harbourmaster.webhook.conversion import Conversions
 from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer_body, answer_failed, is_lengthy
-from harbourmaster.webhook.record_files import RecordFiles
-from harbourmaster.webhook.recording import Recorder
 from harbourmaster.webhook.records import Records
 from harbourmaster.webhook.review import MAX_BODY_BYTES, ReviewBody
 from harbourmaster.webhook.verdict import OUTCOMES
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
     from harbourmaster.policies.index import PolicySet
     from harbourmaster.serving.direct import DirectAnswer, PlainHead
     from harbourmaster.serving.http_connection import HttpConnection
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.metrics import Metrics
     from harbourmaster.webhook.engine import Engine, EngineHolder
     from harbourmaster.webhook.handlers import Decision
+    from harbourmaster.webhook.recording import Recorder
     from harbourmaster.webhook.settings import RecordSettings, Settings
     from harbourmaster.webhook.shadow import Shadow
 
@@ -235,9 +234,8 @@ class ReviewServer:
         Raises CertificateError where the client authority can't be used, and StartError where
         nothing can be traced or recorded.
         """
-        release = version("harbourmaster")
         server = settings.server
-        self.metrics = create_metrics(release, OUTCOMES)
+        self.metrics = create_metrics(__version__, OUTCOMES)
         self.readiness = Readiness()
         self.health = Site(
             health_app(self.readiness, self.metrics.registry),
@@ -253,7 +251,7 @@ class ReviewServer:
             body_bytes=server.max_in_flight_bytes,
             metrics=self.metrics,
         )
-        self._tracer = start_tracing(settings.tracing, _SERVICE, release, self.metrics.spans)
+        self._tracer = start_tracing(settings.tracing, _SERVICE, __version__, self.metrics.spans)
         self._records = Records(self.metrics, asyncio.get_running_loop(), stream, self._tracer)
         self._recorder = _recorder(settings.record, self.metrics)
         reviews = Reviews(holder, server, self._limits, self._records, arrival, self._recorder)
@@ -342,6 +340,10 @@ class ReviewServer:
 def _recorder(settings: RecordSettings, metrics: Metrics) -> Recorder | None:
     if settings.directory is None:
         return None
+    # They read YAML, which most webhooks don't.
+    from harbourmaster.webhook.record_files import RecordFiles  # noqa: PLC0415
+    from harbourmaster.webhook.recording import Recorder  # noqa: PLC0415
+
     files = RecordFiles(
         Path(settings.directory), max_bytes=settings.max_bytes, max_files=settings.max_files
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.pods import PodView
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
+_NONE: Final[dict[str, str]] = {}
 _MAX_SELECTOR: Final = 4096
 """Characters of a namespace's annotation up to which it is read as a selector."""
 
@@ -43,14 +45,17 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
     def to_namespace(self) -> Namespace:
         """The namespace as admission keeps it; the name label is there though a file lacks it."""
         name = self.metadata.name or ""
-        labels = {NAME_LABEL: name, **(self.metadata.labels or {})}
+        labels = {NAME_LABEL: name}
+        # Texts that many namespaces share are held once.
+        for key, value in (self.metadata.labels or {}).items():
+            labels[key] = name if value == name else intern(value)
         annotations = self.metadata.annotations or {}
         # The label only selects webhooks; a stale one must not gate any pod.
         selector = _selector_in(annotations)
         if annotations.get(OPT_IN_KEY) == OPT_IN:
             return Namespace(labels, has_gates=True, selector=selector)
         opt_in = mistaken_opt_in(annotations)
-        mistaken = {key: cut(value, MAX_WARNING) for key, value in opt_in.items()}
+        mistaken = {key: cut(value, MAX_WARNING) for key, value in opt_in.items()} or _NONE
         warnings = warnings_of(opt_in_mistakes(name, annotations, labels))
         return Namespace(labels, False, mistaken, warnings, selector)
 

@@ -16,9 +16,9 @@ import msgspec
 import uvloop
 from aiohttp import ClientSession
 
+from harbourmaster.certs.child import ensure
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
-from harbourmaster.certs.store import ensure
 from harbourmaster.certs.watch import changes_in
 from harbourmaster.serving.background import running
 from harbourmaster.serving.documents import SUFFIXES
@@ -95,7 +95,7 @@ class _Standalone:
         server = self._server
         directory = _certificate_directory(self._settings.server)
         names = _names(self._settings.server.host)
-        bundle = ensure(directory, names, datetime.now(UTC))
+        bundle = await ensure(directory, names, datetime.now(UTC))
         changes = self._watch()
         # The watch begins with its first step; what is read after that can't miss a change.
         change = asyncio.ensure_future(anext(changes))

@@ -52,6 +52,8 @@ class FieldError(Struct, frozen=True, gc=False):
     detail: str = ""
     is_warning: bool = False
     """Whether admission only warns of it, because Keptn accepts it."""
+    pointer: str = ""
+    """Two lines for an invalid constraint: its text, and a caret at the position."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

@@ -6,10 +6,10 @@ import argparse
 import os
 import shlex
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from harbourmaster import __version__
 from harbourmaster.cli.arguments import add_flags, add_path, set_command
 from harbourmaster.serving.settings import StartError
 
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "harbourmaster.playground":
             raise
-        needed = f"harbourmaster-playground=={version('harbourmaster')}"
+        needed = f"harbourmaster-playground=={__version__}"
         text = f"package harbourmaster.playground not found: local: pip install {needed}"
         raise StartError(text) from None
     code: int = playground.run(arguments)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvloop
 
+from harbourmaster import __version__
 from harbourmaster.api.field_errors import reason
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.controller.manager import Manager
@@ -56,9 +56,8 @@ def run(arguments: Arguments) -> int:
 
 
 async def _work(settings: ControllerSettings, connection: Connection, namespace: str) -> None:
-    release = version("harbourmaster")
-    metrics = create_controller_metrics(release, settings.running)
-    tracer = start_tracing(settings.tracing, NAME, release, metrics.spans)
+    metrics = create_controller_metrics(__version__, settings.running)
+    tracer = start_tracing(settings.tracing, NAME, __version__, metrics.spans)
     observer = metrics.api_calls.note
     async with Client(connection, user_agent=NAME, observer=observer) as client:
         with StopSignals() as stop:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.dashboard.app import Dashboard
 from harbourmaster.dashboard.tokens import Sealer
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from harbourmaster.certs.reload import CertificateHolder
     from harbourmaster.dashboard.caches import DashboardCaches
     from harbourmaster.dashboard.settings import DashboardSettings
     from harbourmaster.dashboard.sources import PageSources
@@ -94,8 +94,8 @@ class DashboardServer:
             await self._listen(self.site)
             return
         holder = await certificate.first()
-        self._renew_key(certificate)
-        certificate.on_change.append(lambda: self._renew_key(certificate))
+        self._renew_key(holder)
+        certificate.on_change.append(lambda: self._renew_key(holder))
         self.site = serve(tls=holder.context)
         keeping = asyncio.create_task(certificate.keep(holder))
         try:
@@ -126,12 +126,8 @@ class DashboardServer:
             definition_namespaces=self._definition_namespaces,
         )
 
-    def _renew_key(self, certificate: ServingCertificate) -> None:
+    def _renew_key(self, holder: CertificateHolder) -> None:
         """Encrypt sessions with the key of our certificate, which all replicas have."""
-        try:
-            key = certificate.bundle().files.tls_key
-        except CertificateError:
-            # The error is logged elsewhere; the former key stays in use.
-            return
+        key = holder.bundle.files.tls_key
         if key is not None:
             self._sealer.renew(key)

@@ -61,7 +61,7 @@ class Reflector(Generic[T]):
     ``decode`` must not keep the Raw, which holds a whole page. ``undecodable`` gets its exception
     and may return an object instead; without one, the store has nothing under that key and the log
     one line. ``indexes`` are those of the store, unless it is given. ``on_change`` is the first
-    listener: it gets the keys that changed, all of a list or of a received chunk at once.
+    listener: it gets the keys that changed, those of a page or of a received chunk at once.
     ``on_state`` is called when ``error``, ``absent`` or ``synced`` changed. ``name`` is in logs and
     metrics, by default the plural of the resource. ``bounds`` are those of the client.
     """
@@ -181,7 +181,8 @@ class Reflector(Generic[T]):
 
     async def _read_list(self) -> None:
         started = self._clock()
-        objects: dict[str, T] = {}
+        # What was listed before and is not any more is removed at the end.
+        gone = set(self.store)
         version = token = ""
         self._reader.start_list()
         while True:
@@ -196,7 +197,7 @@ class Reflector(Generic[T]):
                     continue
                 self.last_contact = self._clock()
                 await self._held.count_page(page.items)
-                self._collect(page.items, objects)
+                self._collect(page.items, gone)
                 # The first page's version: what happens while others come is then watched too.
                 version = version or page.resource_version
                 before, token = token, page.continue_token
@@ -208,19 +209,27 @@ class Reflector(Generic[T]):
                 raise BadAnswerError("the list continues where it was", call=self._call("list"))
         if not version:
             raise BadAnswerError("the list has no resourceVersion", call=self._call("list"))
+        await self._remove_all(gone)
         self._version = version
         self._reader.end_list()
         self._absences = 0
-        changed = self.store.replace_all(objects)
-        self._metrics.count_list(self.name, len(objects), self._clock() - started)
+        self._metrics.count_list(self.name, len(self.store), self._clock() - started)
         if self.absent:
             self.absent = False
             self._log.info("resource available")
         if self._failed_listing:
             self._note_contact()
-        self.notify(frozenset(changed))
         self.synced.set()
         self._notify_state()
+
+    async def _remove_all(self, keys: Iterable[str]) -> None:
+        for number, key in enumerate(keys):
+            if number % self._page_size == 0:
+                # No turn of the loop handles more objects than those of a page.
+                self._notify_changes()
+                await asyncio.sleep(0)
+            self._remove(key)
+        self._notify_changes()
 
     async def _page(self, token: str) -> ListPage:
         return await self._client.list(
@@ -237,21 +246,16 @@ class Reflector(Generic[T]):
             max_bytes=self._max_page if self._page_size > 1 else None,
         )
 
-    def _collect(self, items: Iterable[msgspec.Raw], objects: dict[str, T]) -> None:
+    def _collect(self, items: Iterable[msgspec.Raw], gone: set[str]) -> None:
         for raw in items:
             metadata = self._reader.metadata(raw)
             if metadata is None:
                 continue
-            key = metadata.key
-            obj = self._reader.read(key, raw)
+            obj = self._reader.read(metadata.key, raw)
             if obj is not None:
-                # A list that changes nothing must not double what is held meanwhile.
-                held = self.store.get(key)
-                if held is not None and held == obj:
-                    obj = held
-                else:
-                    self._held.replace(None, obj)
-                objects[key] = obj
+                self._put(metadata.key, obj)
+                gone.discard(metadata.key)
+        self._notify_changes()
 
     async def _watch_once(self) -> None:
         started = self._clock()
@@ -329,10 +333,13 @@ class Reflector(Generic[T]):
         self.last_contact = self._clock()
         self._metrics.count_events(self.name, self._events)
         self._events = 0
-        changed, self._changed = self._changed, set()
         # A stream that ends without an event counts as a fault.
         if self._version != self._watched_from:
             self._note_contact()
+        self._notify_changes()
+
+    def _notify_changes(self) -> None:
+        changed, self._changed = self._changed, set()
         self.notify(frozenset(changed))
 
     async def _recover(self, error: ApiError, *, listing: bool) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from functools import cache
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlencode
@@ -16,6 +14,7 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
+from harbourmaster import __version__
 from harbourmaster.api.credentials import redact_bytes, secret_forms
 from harbourmaster.kube import peer_bounds
 from harbourmaster.kube.errors import (
@@ -85,7 +84,7 @@ class Transport:
     ) -> None:
         self.bounds = bounds
         self.connection = connection
-        self._user_agent = f"{user_agent}/{_version()}"
+        self._user_agent = f"{user_agent}/{__version__}"
         self._timeout = timeout
         self._write_timeout = timeout if write_timeout is None else write_timeout
         self._retries = retries
@@ -287,11 +286,3 @@ def _asks_to_repeat(error: ApiError) -> bool:
 def _payload(body: bytes | None) -> bytes | BytesIO | None:
     """Return a large body as a stream, because aiohttp warns of one that is sent in a piece."""
     return BytesIO(body) if body is not None and len(body) > _PIECE else body
-
-
-@cache
-def _version() -> str:
-    try:
-        return version("harbourmaster")
-    except PackageNotFoundError:
-        return "unknown"

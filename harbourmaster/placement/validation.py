@@ -65,12 +65,6 @@ _MAX_TESTS: Final = 32
 _MAX_CHECKS: Final = 32
 
 
-class ConstraintFieldError(FieldError, frozen=True, gc=False):
-    """An invalid constraint; ``pointer`` has two lines, its text and a caret at the position."""
-
-    pointer: str = ""
-
-
 class SubmittedApplicationSpec(ApplicationSpec, frozen=True, kw_only=True):
     """The spec of an Application with its manifests, as its user wrote them."""
 
@@ -297,9 +291,7 @@ def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterato
             PARSERS[language](text)
         except ConstraintError as error:
             pointer = error.with_caret.partition("\n")[2]
-            yield ConstraintFieldError(
-                f"{at}[{index}]", "Invalid value", None, str(error), pointer=pointer
-            )
+            yield FieldError(f"{at}[{index}]", "Invalid value", None, str(error), pointer=pointer)
 
 
 def _custom_resources(at: str, names: tuple[str, ...]) -> Iterator[FieldError]:

@@ -7,16 +7,15 @@ Others may add labels, annotations and owners of their own, terms of selectors a
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
+import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.certs.secret import BLOCK
 from harbourmaster.registration.additions import APPLIED, applied_to, merge
 from harbourmaster.registration.desired import (
     GATED_PODS,
@@ -122,17 +121,15 @@ def describe(repair: Repair, *, by_hand: bool) -> str:
     return f"{repair.subject} {was} and {now}{_advice(repair, by_hand=by_hand)}"
 
 
-def certificates_in(ca_bundle: object) -> dict[bytes, bytes] | None:
-    """The certificates of a caBundle in base64, PEM by DER; None where it is anything else."""
+def certificates_in(ca_bundle: object) -> set[bytes] | None:
+    """The certificates of a caBundle in base64, in DER; None where it is anything else."""
     try:
         pem = base64.b64decode(ca_bundle, validate=True) if isinstance(ca_bundle, str) else b""
-        certificates = x509.load_pem_x509_certificates(pem)
-    except (binascii.Error, ValueError):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=pem.decode("ascii", "ignore"))
+        return {ssl.PEM_cert_to_DER_cert(block.decode()) for block in BLOCK.findall(pem)}
+    except (ssl.SSLError, ValueError):
         return None
-    return {
-        certificate.public_bytes(Encoding.DER): certificate.public_bytes(Encoding.PEM)
-        for certificate in certificates
-    }
 
 
 def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:

@@ -11,15 +11,18 @@ import binascii
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.certs.bundle import CA_CERTIFICATE, BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.model import CA_CERTIFICATE, BundleFiles, verify_bundle
 from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
     from datetime import datetime
 
-    from cryptography import x509
+    from harbourmaster.certs.model import Bundle
+    from harbourmaster.certs.secret import Authority
+
+    Parse = Callable[[BundleFiles], Awaitable[Bundle]]
 
 RETAINED: Final = timedelta(hours=1)
 """The time for which a lost authority stays trusted; mounts follow within two minutes."""
@@ -29,8 +32,8 @@ class Trust:
     """Gathers the authorities that the bundles must hold."""
 
     def __init__(self) -> None:
-        self._known: dict[x509.Certificate, datetime | None] = {}
-        self._ahead: frozenset[x509.Certificate] = frozenset()
+        self._known: dict[Authority, datetime | None] = {}
+        self._ahead: frozenset[Authority] = frozenset()
 
     def remember(self, bundles: Iterable[bytes], now: datetime) -> None:
         """Trust the authorities in the bundles, because a replica may serve their certificates."""
@@ -58,30 +61,28 @@ class Trust:
                 self._known[authority] = now
             elif lost_at + RETAINED <= now:
                 del self._known[authority]
-        lost = {authority for authority in self._known if now < authority.not_valid_after_utc}
-        return encode(sorted(present | lost, key=_age))
+        lost = {authority for authority in self._known if now < authority.not_after}
+        return encode(sorted(present | lost))
 
-    def with_lost_authorities(
-        self, data: Mapping[str, bytes], now: datetime
+    async def with_lost_authorities(
+        self, data: Mapping[str, bytes], now: datetime, parse: Parse
     ) -> Mapping[str, bytes]:
         """Return the Secret's data; if it is not sound, with the authorities that it has lost."""
-        if is_sound(data, now):
-            return data
         authorities = read_authorities(data.get(CA_CERTIFICATE), now)
         lost = [
             authority
             for authority in self._known
-            if authority not in authorities and now < authority.not_valid_after_utc
+            if authority not in authorities and now < authority.not_after
         ]
-        if not lost:
+        if not lost or await is_sound(data, now, parse):
             return data
         return {**data, CA_CERTIFICATE: encode((*authorities, *lost))}
 
 
-def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:
+async def is_sound(data: Mapping[str, bytes], now: datetime, parse: Parse) -> bool:
     """Whether the serving certificate can be served now and all four files fit together."""
     try:
-        bundle = parse_bundle(
+        bundle = await parse(
             BundleFiles(
                 ca_crt=data.get(CA_CERTIFICATE, b""),
                 ca_key=data.get("ca.key"),
@@ -95,14 +96,12 @@ def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:
     return True
 
 
-def required_authorities(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+def required_authorities(data: Mapping[str, bytes], now: datetime) -> tuple[Authority, ...]:
     """The authorities that the Secret's data asks clients to trust."""
     return read_authorities(trust_bundle(data, now), now, limit=None)
 
 
-def carries(
-    bundles: Collection[bytes], authorities: Collection[x509.Certificate], now: datetime
-) -> bool:
+def carries(bundles: Collection[bytes], authorities: Collection[Authority], now: datetime) -> bool:
     """Whether each of the bundles holds all of the authorities."""
     wanted = set(authorities)
     return all(wanted <= set(read_authorities(bundle, now, limit=None)) for bundle in bundles)
@@ -114,7 +113,3 @@ def bundle_of(entry: Mapping[str, Any]) -> bytes:
         return base64.b64decode((entry.get("clientConfig") or {}).get("caBundle") or "")
     except (binascii.Error, ValueError, TypeError):
         return b""
-
-
-def _age(certificate: x509.Certificate) -> tuple[datetime, bytes]:
-    return certificate.not_valid_before_utc, certificate.signature

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from harbourmaster.api.times import utc_now
-from harbourmaster.certs.bundle import (
+from harbourmaster.certs.child import load, parse_bundle
+from harbourmaster.certs.errors import CertificateError, UnreadableError
+from harbourmaster.certs.model import (
     CA_CERTIFICATE,
     TLS_CERTIFICATE,
     TLS_KEY,
     BundleFiles,
-    parse_bundle,
     verify_bundle,
 )
-from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.rotation import handover
-from harbourmaster.certs.store import load
 from harbourmaster.certs.watch import keep_current, wait_for
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
 
 
 LONGEST_WAIT: Final = 600.0
@@ -59,7 +58,7 @@ class ServingCertificate(Protocol):
     on_change: list[Callable[[], None]]
     """Functions that are called when there may be another certificate, usable or not."""
 
-    def bundle(self) -> Bundle:
+    async def bundle(self) -> Bundle:
         """Return the newest certificate, served or not. Raises CertificateError."""
 
     async def first(self) -> CertificateHolder:
@@ -91,14 +90,14 @@ class SecretCertificate:
         self._holds = holds
         self.on_change: list[Callable[[], None]] = []
         self._changes = asyncio.Event()
+        self._parsed: Bundle | None = None
         self._fault = ""
         self._log = get_logger(served)
 
     def changed(self) -> None:
         """Check the Secret again."""
         self._changes.set()
-        for listener in self.on_change:
-            listener()
+        self._notify()
 
     async def first(self) -> CertificateHolder:
         """Wait for the first certificate."""
@@ -107,7 +106,7 @@ class SecretCertificate:
             await self._changes.wait()
             self._changes.clear()
             try:
-                return CertificateHolder(self.bundle(), self._options)
+                return CertificateHolder(await self.bundle(), self._options)
             except CertificateError as error:
                 self._log_fault(str(error))
 
@@ -122,7 +121,7 @@ class SecretCertificate:
             is_held = wait is not None
             wait = None
             try:
-                bundle = self.bundle()
+                bundle = await self.bundle()
                 wait = self._wait(holder.bundle, bundle)
                 changed = wait is None and holder.offer(bundle)
             except CertificateError as error:
@@ -131,6 +130,7 @@ class SecretCertificate:
             self._fault = ""
             if changed:
                 self._log.info("certificate loaded", until=holder.bundle.not_after)
+                self._notify()
             elif wait is not None and not is_held:
                 self._log.info(
                     "certificate of another authority held back", until=holder.bundle.not_after
@@ -142,18 +142,24 @@ class SecretCertificate:
         end = handover(served, offered, now) if self._holds else None
         return None if end is None else min((end - now).total_seconds(), LONGEST_WAIT)
 
-    def bundle(self) -> Bundle:
+    async def bundle(self) -> Bundle:
         """Return the current certificate. Raises CertificateError."""
         data = self._data()
-        bundle = parse_bundle(
-            BundleFiles(
-                ca_crt=data.get(CA_CERTIFICATE),
-                tls_crt=data.get(TLS_CERTIFICATE),
-                tls_key=data.get(TLS_KEY),
-            )
+        if not data:
+            raise UnreadableError("the Secret is missing")
+        files = BundleFiles(
+            ca_crt=data.get(CA_CERTIFICATE),
+            tls_crt=data.get(TLS_CERTIFICATE),
+            tls_key=data.get(TLS_KEY),
         )
-        verify_bundle(bundle, self._now())
-        return bundle
+        if self._parsed is None or self._parsed.files != files:
+            self._parsed = await parse_bundle(files)
+        verify_bundle(self._parsed, self._now())
+        return self._parsed
+
+    def _notify(self) -> None:
+        for listener in self.on_change:
+            listener()
 
     def _log_fault(self, fault: str) -> None:
         if self._data() and fault != self._fault:
@@ -170,9 +176,9 @@ class MountedCertificate:
         self.on_change: list[Callable[[], None]] = []
         self._log = get_logger(served)
 
-    def bundle(self) -> Bundle:
+    async def bundle(self) -> Bundle:
         """Return the current certificate. Raises CertificateError."""
-        return load(self._directory, utc_now())
+        return await load(self._directory, utc_now())
 
     async def first(self) -> CertificateHolder:
         """Wait for the first certificate."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.field_errors import render_value
 from harbourmaster.api.names import VERY_NEAR, did_you_mean
-from harbourmaster.serving.documents import parse_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,6 +70,8 @@ def kinds() -> Mapping[tuple[str, str], str]:
 @cache
 def schemas(group: str, kind: str) -> Mapping[str, Mapping[str, Any]]:
     """Return the schemas of a kind by version; none for a kind that is not ours."""
+    from harbourmaster.serving.documents import parse_documents  # noqa: PLC0415 - YAML is large
+
     schemas_by_version = {}
     for document in parse_documents(kinds().get((group, kind), ""), kind):
         for version in document.value["spec"]["versions"]:  # type: ignore[union-attr]

@@ -21,9 +21,6 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-from harbourmaster.serving.documents import parse_value, read_settings
-from harbourmaster.serving.kubectl_yaml import DocumentError
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
@@ -94,9 +91,12 @@ def settings_from(
 
 
 def _from_file(path: Path) -> dict[str, Any]:
+    # Most processes read no YAML.
+    from harbourmaster.serving.documents import read_settings  # noqa: PLC0415
+
     try:
         return read_settings(path)
-    except DocumentError as error:
+    except ValueError as error:
         raise SettingsError(f"{path}: {error}") from None
 
 
@@ -130,9 +130,11 @@ def _value(leaf: _Leaf, given: str) -> object:
     if list in accepted or tuple in accepted:
         return [part.strip() for part in given.split(",") if part.strip()]
     if dict in accepted:
+        from harbourmaster.serving.documents import parse_value  # noqa: PLC0415
+
         try:
             return parse_value(given)
-        except DocumentError as error:
+        except ValueError as error:
             raise SettingsError(f"{flag_of(leaf.path)}: {error}") from None
     if bool in accepted:
         return _BOOLEANS.get(given, given)

@@ -15,8 +15,9 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from harbourmaster.certs.bundle import parse_bundle
+from harbourmaster.certs.directory import read_files
 from harbourmaster.certs.reload import CertificateHolder
-from harbourmaster.certs.store import parse_bundle, read_files
 from harbourmaster.webhook.review import WorkloadReview
 
 

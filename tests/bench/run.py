@@ -31,6 +31,7 @@ import enforcing  # noqa: E402
 import engine  # noqa: E402
 import explaining  # noqa: E402
 import extending  # noqa: E402
+import memory  # noqa: E402
 import placing  # noqa: E402
 import planning  # noqa: E402
 import policy_events  # noqa: E402
@@ -51,7 +52,6 @@ from figures import (  # noqa: E402
 from servers import (  # noqa: E402
     compare_with,
     harbourmaster,
-    load,
     serve_constant,
     wait_until_ready,
     write_policies,
@@ -65,7 +65,7 @@ from helpers.load.gates import (  # noqa: E402
     measure_jobs,
     measure_release,
 )
-from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
+from helpers.objects import body  # noqa: E402
 
 RESULT = ROOT / "build/bench/bench.json"
 VERSIONS = 1000
@@ -114,43 +114,6 @@ def compare_recording(folder):
     return compare_with("not recorded", asked, folder)
 
 
-def measure_memory(folder):
-    """Return what the webhook keeps resident with 1,000 policies and 10,000 namespaces."""
-    many = [
-        cluster_policy(
-            f"c-{i}", pods={"app": f"a-{i}"}, namespaces={"team": f"t-{i}"}, nodeSelector={"a": "b"}
-        )
-        for i in range(500)
-    ]
-    many += [
-        policy(
-            f"p-{i}",
-            f"ns-{i}",
-            tolerations=[engine.TOLERATION],
-            affinity=engine.required({"a": "b"}),
-        )
-        for i in range(500)
-    ]
-    namespaces = folder / "namespaces.yaml"
-    namespaces_yaml = [
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": f"ns-{i}", "labels": {"team": f"t-{i % 50}", "env": "prod"}},
-        }
-        for i in range(10_000)
-    ]
-    namespaces.write_text(yaml.dump_all(namespaces_yaml, Dumper=yaml.CSafeDumper))
-    policies = write_policies(folder / "many", many)
-    payload = folder / "review-many.json"
-    payload.write_bytes(body(large_deployment(), namespace="ns-1"))
-    server = harbourmaster(folder, policies, "--namespaces", str(namespaces))
-    load(server, folder, payload, 5000)
-    resident = server.resident_bytes()
-    server.stop()
-    return {"resident_mb": resident / 1e6}
-
-
 def measure_start(folder):
     """Return the time and CPU from exec until ready, with ten policies."""
     policies = write_policies(folder / "few", [engine.matching(index) for index in range(10)])
@@ -188,7 +151,7 @@ PARTS = {
     "gates": compare_gates,
     "recording": compare_recording,
     "blocking": blocking.measure,
-    "memory": measure_memory,
+    "memory": memory.measure,
     "start": measure_start,
 }
 """A part gets an empty folder and returns figures; its ``ratios`` are compared with the record."""

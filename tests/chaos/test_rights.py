@@ -204,7 +204,8 @@ def drift(kubectl, kind):
     """Edit a configuration by hand, and return once that is undone."""
     configuration = f"{kind}webhookconfiguration/harbourmaster"
     ask = "-o=jsonpath={.webhooks[0].timeoutSeconds}"
-    right = kubectl("get", configuration, ask).stdout
+    # It may have been deleted just now.
+    right = eventually(lambda: kubectl("get", configuration, ask, check=False).stdout)
     kubectl("patch", configuration, "--type=json", f"--patch={PATIENT}")
     eventually(lambda: kubectl("get", configuration, ask).stdout, is_right=right.__eq__)
 

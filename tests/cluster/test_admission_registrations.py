@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.certs.store import write_files
+from harbourmaster.certs.directory import write_files
 from harbourmaster.cli.main import main
 from helpers.admission import CANARY
 from helpers.certificates import own_files

@@ -40,7 +40,7 @@ async def flow(request, control_plane):
 
 
 async def define_metric(flow, value):
-    """Define a metric of a value that stands in its provider."""
+    """Define a metric of a value that is in its provider."""
     spec = {"type": "static", "static": {"metrics": {"errors": value}}}
     await flow.make(METRICS_PROVIDERS, "constants", spec)
     spec = {"provider": {"name": "constants"}, "query": "errors", "fetchIntervalSeconds": 1}
@@ -77,7 +77,7 @@ async def set_value(flow, value):
 async def until(condition):
     """Wait until something is so that no cache here shows."""
     async with asyncio.timeout(60):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
@@ -115,13 +115,20 @@ async def until_content(member, **data):
     await member.until(CONFIG_MAPS, "first", lambda obj: obj is not None and obj["data"] == data)
 
 
+async def drift(member, **data):
+    """Delete and edit an object, which is repaired with the same content."""
+    await member.client.delete(CONFIG_MAPS, "first", member.namespace)
+    await until_content(member, **data)
+    await member.edit(CONFIG_MAPS, "first", {"data": {"a": "edited"}})
+    await until_content(member, **data)
+
+
 async def test_it_is_checked_before_it_is_deployed_updated_and_moved(flow, planes, members):
     first, two = members
     await define_metric(flow, 7)
     async with flow.placing(LIFECYCLE):
-        await flow.cluster("one", planes[0])
-        await flow.cluster("two", planes[1])
-        for name in ("one", "two"):
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await flow.cluster(name, plane)
             await flow.change(CLUSTERS, name, {"metadata": {"labels": {"place": name}}})
         await flow.until_online("one", "two")
         there = {"cluster": {"labels": ["place is one"]}}
@@ -154,10 +161,7 @@ async def test_it_is_checked_before_it_is_deployed_updated_and_moved(flow, plane
         status, message = await until_checked(flow, "CheckFailed", 2)
         assert message == f"generation 2 is not deployed to 'one': {FEW.format(7)}"
         assert (status["scheduledGeneration"], status["proposed"]["cause"]) == (1, "Update")
-        await first.client.delete(CONFIG_MAPS, "first", first.namespace)
-        await until_content(first, a="1")
-        await first.edit(CONFIG_MAPS, "first", {"data": {"a": "edited"}})
-        await until_content(first, a="1")
+        await drift(first, a="1")
         await set_value(flow, 3)
         await rerun(flow)
         await flow.until_running("one")
@@ -197,7 +201,7 @@ async def test_a_check_after_the_deployment_reverts_it_once(flow, planes, member
         await set_value(flow, 7)
         await flow.update(config_map("first", first.namespace, a="2"), approve=False)
         status, message = await until_checked(flow, "PostCheckFailed", 2)
-        assert message == f"generation 2 on 'one': {FEW.format(7)}"
+        assert message == f"generation 2 is deployed to 'one': {FEW.format(7)}"
         assert [part["result"] for part in status["checked"]] == ["Failed", "Passed"]
         await until_content(first, a="2")
         checks = {**POST, "onFailure": "Revert"}

@@ -112,7 +112,8 @@ class CheckedEnv(PlacementEnv):
 
     def check(self):
         """Take each version one phase further; whether one went."""
-        return any([self._check(key) for kind, key in list(self.objects) if kind is APP_VERSIONS])
+        keys = [key for kind, key in self.objects if kind is APP_VERSIONS]
+        return sum(map(self._check, keys)) > 0
 
     def _check(self, key):
         version = self.objects[APP_VERSIONS, key]
@@ -264,7 +265,7 @@ class CheckedEnv(PlacementEnv):
         self._send(f"create {name}", partial(self._store, resource, name, obj))
 
     async def delete(self, resource, name, _namespace=None, *, uid, missing_ok):
-        assert uid and missing_ok
+        assert (bool(uid), missing_ok) == (True, True)
         if (resource, name) in self.objects:
             self._send(f"delete {name}", partial(self._remove, resource, name))
 

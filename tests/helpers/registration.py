@@ -13,8 +13,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.bundle import parse_bundle
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.model import BundleFiles
 from harbourmaster.controller.registration import certificates
 from harbourmaster.controller.registration.controller import RegistrationController
 from harbourmaster.controller.runtime import Runtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections import Counter
 
@@ -62,77 +63,80 @@ def event_of(chance, generation):
 
 
 async def happen(env, checks, event, *details):
-    match event:
-        case "reconcile":
-            await env.live()
-        case "check":
-            env.check()
-        case "deploy":
-            await env.deploy()
-        case "run":
-            await env.run()
-        case "change":
-            env.apply(turn=env.generation(), checks=checks)
-        case "verdict":
-            *place, passes = details
-            env.verdicts[tuple(place)] = passes
-        case "lose" | "return":
-            state = "Offline" if event == "lose" else "Online"
-            (name,) = details
-            env.add_cluster(name, metrics=weights(**{name: 1}), status={"state": state})
-        case "score":
-            env.static(**{name: 0.9 if name == details[0] else 0.1 for name in CLUSTERS})
-        case "later":
-            env.time += details[0]
-        case "cancel":
-            env.cancel()
-        case "rerun":
-            env.rerun()
-        case "define":
-            env.define("few-errors")
-        case "die":
-            env.writes_left, env.dies_after = details
+    def set_verdict(*place_and_result):
+        env.verdicts[place_and_result[:-1]] = place_and_result[-1]
+
+    def set_state(name, state):
+        env.add_cluster(name, metrics=weights(**{name: 1}), status={"state": state})
+
+    def plan_death(writes_left, dies_after):
+        env.writes_left, env.dies_after = writes_left, dies_after
+
+    def pass_time(seconds):
+        env.time += seconds
+
+    acts = {
+        "reconcile": env.live,
+        "check": env.check,
+        "deploy": env.deploy,
+        "run": env.run,
+        "change": lambda: env.apply(turn=env.generation(), checks=checks),
+        "verdict": set_verdict,
+        "lose": lambda name: set_state(name, "Offline"),
+        "return": lambda name: set_state(name, "Online"),
+        "score": lambda best: env.static(**{name: 0.9 if name == best else 0.1
+                                            for name in CLUSTERS}),
+        "later": pass_time,
+        "cancel": env.cancel,
+        "rerun": env.rerun,
+        "define": lambda: env.define("few-errors"),
+        "die": plan_death,
+    }  # fmt: skip
+    result = acts[event](*details)
+    if inspect.isawaitable(result):
+        await result
+
+
+async def play(checks, chance):
+    """Return the environment at the end, in which all checks pass."""
+    env = environment(checks)
+    again = 0
+    for _ in range(chance.randint(20, 90)):
+        event = event_of(chance, env.generation())
+        again += event[0] in {"rerun", "define"}
+        await happen(env, checks, *event)
+        assert env.faults_seen == [], event
+    for name in CLUSTERS:
+        await happen(env, checks, "return", name)
+    await env.run()
+    env.time += 70
+    await env.run()
+    assert env.faults_seen == []
+    status = env.fetch(resource=APPLICATIONS)["status"]
+    records = [*status.get("checked", ()), *filter(None, [status.get("proposed")])]
+    assert set(env.versions()) <= {record.get("check") for record in records}
+    kept = {record["generation"] for record in records}
+    assert set(env.revisions()) <= kept
+    assert len(env.revisions()) <= 2
+    placed = status.get("scheduledGeneration", 0)
+    assert placed in {0, env.generation(), *env.revisions()}
+    for count in Counter(generation for _, generation, _ in env.reverts).values():
+        assert count <= 1 + again
+    env.verdicts.clear()
+    env.rerun()
+    await env.run()
+    env.time += 70
+    await env.run()
+    assert env.faults_seen == []
+    return env
 
 
 @settings(max_examples=cases(2000))
 @given(kinds, chances)
 def test_nothing_is_bound_without_its_checks(checks, chance):
-    checks = {**CHECKS, **checks}
-
-    async def play():
-        env = environment(checks)
-        again = 0
-        for _ in range(chance.randint(20, 90)):
-            event = event_of(chance, env.generation())
-            again += event[0] in {"rerun", "define"}
-            await happen(env, checks, *event)
-            assert env.faults_seen == [], event
-        for name in CLUSTERS:
-            await happen(env, checks, "return", name)
-        await env.run()
-        env.time += 70
-        await env.run()
-        assert env.faults_seen == []
-        status = env.fetch(resource=APPLICATIONS)["status"]
-        records = [*status.get("checked", ()), *filter(None, [status.get("proposed")])]
-        assert set(env.versions()) <= {record.get("check") for record in records}
-        kept = {record["generation"] for record in records}
-        assert set(env.revisions()) <= kept
-        assert len(env.revisions()) <= 2
-        placed = status.get("scheduledGeneration", 0)
-        assert placed in {0, env.generation(), *env.revisions()}
-        for count in Counter(generation for _, generation, _ in env.reverts).values():
-            assert count <= 1 + again
-        # Once all checks pass, the newest generation is deployed, and nothing is left to be said.
-        env.verdicts.clear()
-        env.rerun()
-        await env.run()
-        env.time += 70
-        await env.run()
-        assert env.faults_seen == []
-        status = env.fetch(resource=APPLICATIONS)["status"]
-        assert status["scheduledGeneration"] == env.generation()
-        assert "proposed" not in status
-        assert env.condition("Checked")["status"] == "True"
-
-    asyncio.run(play())
+    env = asyncio.run(play({**CHECKS, **checks}, chance))
+    # Once all checks pass, the newest generation is deployed, and nothing is left to be said.
+    status = env.status()
+    assert status["scheduledGeneration"] == env.generation()
+    assert "proposed" not in status
+    assert env.condition("Checked")["status"] == "True"

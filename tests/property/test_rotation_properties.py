@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import BundleFiles, is_issued_by, parse_bundle, verify_bundle
+from harbourmaster.certs.bundle import is_issued_by, parse_bundle
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide
-from harbourmaster.certs.rotation import Keep
+from harbourmaster.certs.model import Await, BundleFiles, Keep, Lifetimes, Write, verify_bundle
+from harbourmaster.certs.overlap import decide
 from harbourmaster.certs.secret import authority_publication, encode, read_authorities, trust_bundle
 from helpers.certificates import accepts, foreign_authority, foreign_leaf, kupid_data, margins, pem
 from helpers.properties import TIMEOUT, cases

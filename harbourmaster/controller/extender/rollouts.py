@@ -94,7 +94,7 @@ class RolloutReconciler:
     async def reconcile(self, _key: str) -> None:
         """Restart the pods if the authority has changed. Raises ApiError."""
         try:
-            mark = mark_of(self._certificate.bundle())
+            mark = mark_of(await self._certificate.bundle())
         except CertificateError:
             # The port that serves it logs the error; a change queues the key again.
             return

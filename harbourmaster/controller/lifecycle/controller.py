@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster import __version__
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluation_reconciler import EvaluationReconciler
 from harbourmaster.controller.extender.extender import start as start_extender
@@ -84,7 +84,7 @@ def start(runtime: Runtime) -> Runnables:
         keptn_metrics,
         identity=runtime.identity,
         namespace=runtime.namespace,
-        release=version("harbourmaster"),
+        release=__version__,
         tracer=runtime.tracer,
     )
     context = Context(

@@ -91,6 +91,12 @@ class ApplicationChecks:
         """Drop what is known of a deleted Application."""
         self._revisions.forget(key)
 
+    def concern(self, application: Application) -> bool:
+        """Return whether an Application has checks, or something is left of earlier ones."""
+        status = application.status
+        is_checked = application.spec.checks is not None or status.checked or status.proposed
+        return bool(is_checked or self._versions(application.metadata))
+
     async def settle(
         self, application: Application, snapshot: TimedPass
     ) -> tuple[Decision, ApplicationStatus]:
@@ -298,6 +304,12 @@ class ApplicationChecks:
         is_own = version is not None and version.metadata.is_controlled_by(application.metadata)
         return version if is_own else None
 
+    def _versions(self, application: Metadata) -> list[Metadata]:
+        store = self._stores.get(APP_VERSIONS)
+        place = (application.namespace, f"{APPLICATION_PREFIX}{application.name}")
+        named = [version.metadata for version in store.by_index("app", place)] if store else []
+        return [metadata for metadata in named if metadata.is_controlled_by(application)]
+
     # What follows a deployment
 
     async def _follow_deployed(
@@ -373,11 +385,8 @@ class ApplicationChecks:
         records = (*before.checked, *status.checked, before.proposed, status.proposed)
         known = [record for record in records if record and application.spec.checks]
         names = {record.check for record in known}
-        store = self._stores.get(APP_VERSIONS)
-        place = (metadata.namespace, f"{APPLICATION_PREFIX}{metadata.name}")
-        for version in store.by_index("app", place) if store else ():
-            own = version.metadata
-            if own.name not in names and own.is_controlled_by(metadata):
+        for own in self._versions(metadata):
+            if own.name not in names:
                 self._own_writes.forget(own.key)
                 await self._context.client.delete(
                     APP_VERSIONS, own.name, own.namespace, uid=own.uid, missing_ok=True

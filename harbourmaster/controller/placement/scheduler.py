@@ -192,7 +192,7 @@ class Scheduler(PlacementReconciler[Application]):
     async def _decide(self, application: Application, snapshot: TimedPass) -> float | None:
         began, since = time.perf_counter(), self._context.since()
         rules, before = self._context.settings, application.status
-        has_checks = application.spec.checks is not None or before.checked or before.proposed
+        has_checks = self._checks.concern(application)
         if has_checks and not application.metadata.deletion_timestamp:
             decision, status = await self._checks.settle(application, snapshot)
             status = before if status == before else status
@@ -218,7 +218,8 @@ class Scheduler(PlacementReconciler[Application]):
     def _tell_check(self, application: Application, checked: Condition | None) -> None:
         """Report how far the checks are as an event, unless it was so before."""
         was = condition(application.status.conditions, CHECKED)
-        if checked is None or (was is not None and was.message == checked.message):
+        told = (was.reason, was.message) if was is not None else None
+        if checked is None or told == (checked.reason, checked.message):
             return
         kind: EventType = "Warning" if checked.status == FALSE else "Normal"
         about = reference(APPLICATIONS, application.metadata)

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE
-from harbourmaster.certs.overlap import Lifetimes, Write, decide
+from harbourmaster.certs.child import decide, parse_bundle
+from harbourmaster.certs.model import CA_CERTIFICATE, TLS_CERTIFICATE, Lifetimes, Write
 from harbourmaster.certs.secret import authority_publication, read_authorities
 from harbourmaster.controller.objects import data_of, decode_object, reference
 from harbourmaster.controller.registration.configurations import RESYNC
@@ -27,7 +27,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from harbourmaster.certs.overlap import Action
+    from harbourmaster.certs.model import Action
     from harbourmaster.controller.registration.ca_injector import CABundleReconciler
     from harbourmaster.controller.runtime import Runtime
     from harbourmaster.registration.trust import Trust
@@ -78,6 +78,7 @@ class CertificateReconciler:
             publish=timedelta(seconds=settings.publish_seconds),
         )
         self._pending: _Pending | None = None
+        self._decided: tuple[object, datetime, Action] | None = None
         self._unpublished_at = datetime.min.replace(tzinfo=UTC)
         self._log = get_logger("certificates")
 
@@ -104,7 +105,7 @@ class CertificateReconciler:
         since = _published_since(secret)
         unbroken = since if since is not None and since >= self._unpublished_at else None
         seen = authority_publication(now, data, self._ca_bundles.bundles(), unbroken)
-        action = self._pending_write(secret) or self._decide(now, data, seen)
+        action = self._pending_write(secret) or await self._decide(now, data, seen)
         if isinstance(action, Write):
             delay = self._publication_delay(now, secret, data, action)
             if delay is not None:
@@ -117,9 +118,17 @@ class CertificateReconciler:
     def _secret(self) -> dict[str, Any] | None:
         return self._store.get(f"{self._namespace}/{self._settings.secret_name}")
 
-    def _decide(self, now: datetime, data: Mapping[str, bytes], seen: datetime | None) -> Action:
-        mended = self._trust.with_lost_authorities(data, now)
-        action = decide(now, mended, self._names, seen, self._lifetimes, self._permitted)
+    async def _decide(
+        self, now: datetime, data: Mapping[str, bytes], seen: datetime | None
+    ) -> Action:
+        known = self._decided
+        if known is not None and known[0] == (data, seen) and known[1] <= now < known[2].until:
+            # Before that time the answer is the same, which takes a process.
+            return known[2]
+        mended = await self._trust.with_lost_authorities(data, now, parse_bundle)
+        action = await decide(now, mended, self._names, seen, self._lifetimes, self._permitted)
+        if mended == data and not isinstance(action, Write):
+            self._decided = ((data, seen), now, action)
         if mended != data and not isinstance(action, Write):
             # Only the lost authorities are missing, so nothing else is written.
             return Write(dict(mended), "ca.crt has lost authorities that are trusted", action.until)

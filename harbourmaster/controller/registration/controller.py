@@ -5,6 +5,8 @@ It has three keys and one worker, because each of them waits for what another on
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import math
 from functools import partial
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, PODS
 from harbourmaster.api.times import utc_now
-from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
+from harbourmaster.certs.child import end_of
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.model import CA_CERTIFICATE, TLS_CERTIFICATE
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.objects import decode_object
@@ -132,11 +135,12 @@ _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 
 def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
-    for role, key in _ROLES.items():
-        runtime.metrics.certificate_expiry.labels(role).set_function(
-            partial(_seconds_left, runtime.secret_data, key)
-        )
-    return Runnables(controllers=(RegistrationController(runtime).controller,))
+    changes = asyncio.Event()
+    runtime.secret.subscribe(lambda _keys: changes.set())
+    return Runnables(
+        controllers=(RegistrationController(runtime).controller,),
+        background=(partial(_show_expiry, runtime, changes),),
+    )
 
 
 class RegistrationController:
@@ -280,10 +284,21 @@ def names_of(
     )
 
 
-def _seconds_left(data: Callable[[], Mapping[str, bytes]], key: str) -> float:
-    """Return the seconds until the first certificate expires; NaN without a certificate."""
-    try:
-        end = parse_certificates(data().get(key), key)[0].not_valid_after_utc
-    except (CertificateError, IndexError):
-        return math.nan
-    return (end - utc_now()).total_seconds()
+async def _show_expiry(runtime: Runtime, changes: asyncio.Event) -> None:
+    """Keep the seconds until each first certificate expires; NaN without a certificate."""
+    ends = dict.fromkeys(_ROLES, math.nan)
+    for role in _ROLES:
+        seconds = partial(_seconds_left, ends, role)
+        runtime.metrics.certificate_expiry.labels(role).set_function(seconds)
+    while True:
+        await changes.wait()
+        changes.clear()
+        for role, key in _ROLES.items():
+            ends[role] = math.nan
+            with contextlib.suppress(CertificateError):
+                if pem := runtime.secret_data().get(key):
+                    ends[role] = (await end_of(pem, key)).timestamp()
+
+
+def _seconds_left(ends: Mapping[str, float], role: str) -> float:
+    return ends[role] - utc_now().timestamp()

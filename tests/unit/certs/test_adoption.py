@@ -8,8 +8,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
-from harbourmaster.certs.overlap import Lifetimes, Write, decide
+from harbourmaster.certs.bundle import parse_bundle
+from harbourmaster.certs.model import BundleFiles, Lifetimes, Write
+from harbourmaster.certs.overlap import decide
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.secret import trust_bundle
 from helpers.certificates import (

@@ -11,14 +11,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from harbourmaster.certs.bundle import (
-    BundleFiles,
-    check_authority,
-    check_issuer,
-    is_authority,
-    parse_bundle,
-    verify_bundle,
-)
+from harbourmaster.certs.bundle import check_authority, check_issuer, is_authority, parse_bundle
 from harbourmaster.certs.errors import (
     ChainError,
     KeyMismatchError,
@@ -26,6 +19,7 @@ from harbourmaster.certs.errors import (
     UnreadableError,
     ValidityError,
 )
+from harbourmaster.certs.model import BundleFiles, verify_bundle
 from helpers.certificates import own_files
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.bundle import parse_bundle
+from harbourmaster.certs.model import BundleFiles
 from harbourmaster.certs.rotation import handover, mark_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,10 +9,10 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from harbourmaster.certs.authority import BACKDATED, create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle, permitted_names
+from harbourmaster.certs.bundle import parse_bundle, permitted_names
 from harbourmaster.certs.errors import MissingNamesError
-from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide
-from harbourmaster.certs.rotation import Keep
+from harbourmaster.certs.model import Await, BundleFiles, Keep, Lifetimes, Write
+from harbourmaster.certs.overlap import decide
 from harbourmaster.certs.secret import trust_bundle
 from helpers.certificates import (
     NAME,

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from harbourmaster.certs.authority import create_authority
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
-from harbourmaster.certs.rotation import Keep, RenewAuthority, RenewServingCertificate, decide
+from harbourmaster.certs.bundle import parse_bundle
+from harbourmaster.certs.model import BundleFiles, Keep
+from harbourmaster.certs.store import RenewAuthority, RenewServingCertificate, decide
 from helpers.certificates import own_files
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.secret import authority_publication, read_authorities, trust_bundle
@@ -123,5 +124,14 @@ def test_a_bundle_with_much_before_the_next_authority_has_it_too(data, upcoming)
 
 
 def test_certificates_are_written_as_they_were_read(data):
-    certificates = x509.load_pem_x509_certificates(trust_bundle(data, NOW))
-    assert tuple(certificates) == read_authorities(trust_bundle(data, NOW), NOW)
+    pem = trust_bundle(data, NOW)
+    certificates = x509.load_pem_x509_certificates(pem)
+    authorities = read_authorities(pem, NOW)
+    assert pem == b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
+    assert [authority.der for authority in authorities] == [
+        certificate.public_bytes(Encoding.DER) for certificate in certificates
+    ]
+    assert [(authority.not_before, authority.not_after) for authority in authorities] == [
+        (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+        for certificate in certificates
+    ]

@@ -10,13 +10,14 @@ import pytest
 import trustme
 
 from harbourmaster.certs.bundle import parse_certificates, permitted_names
+from harbourmaster.certs.directory import is_foreign, read_files, write_files
 from harbourmaster.certs.errors import (
     KeyMismatchError,
     MissingNamesError,
     UnreadableError,
     ValidityError,
 )
-from harbourmaster.certs.store import ensure, is_foreign, load, read_files, write_files
+from harbourmaster.certs.store import ensure, load
 from helpers.certificates import accepts, foreign_authority, pem, rsa_key
 
 NOW = datetime.now(UTC)

@@ -12,6 +12,7 @@ import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
+from harbourmaster.certs.directory import read_files
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure, load
@@ -246,13 +247,13 @@ async def test_a_change_between_the_first_look_and_the_watch_is_seen(tmp_path, m
     mount.show(data_of(authority))
     bundle = load(tmp_path, START)
 
-    def load_and_change(directory, now):
+    def read_and_change(directory):
         monkeypatch.undo()
-        before = load(directory, now)
+        before = read_files(directory)
         mount.show(data_of(authority, name="new.svc"))
         return before
 
-    monkeypatch.setattr("harbourmaster.certs.watch.load", load_and_change)
+    monkeypatch.setattr("harbourmaster.certs.watch.read_files", read_and_change)
     async with keep(tmp_path, bundle) as (_, log):
         assert (await soon(log.changes)).names == {"new.svc"}
 

@@ -12,6 +12,7 @@ from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.certificates import call_in_process
 from helpers.fake_api import FakeApi
 from helpers.registration import Setting
 from helpers.virtual_time import loop_factories
@@ -112,6 +113,11 @@ def lead(background):
         return background(job.lead())
 
     return start
+
+
+@pytest.fixture(autouse=True)
+def certificates_in_process(monkeypatch):
+    monkeypatch.setattr("harbourmaster.certs.child._call", call_in_process)
 
 
 @pytest.fixture

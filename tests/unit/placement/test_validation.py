@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from harbourmaster.placement.validation import CHECKS, ConstraintFieldError
+from harbourmaster.placement.validation import CHECKS
 from helpers.placing import INVALID_LABELS, INVALID_METRICS, VALID_LABELS, VALID_METRICS
 
 SAMPLES = Path(__file__).parents[3] / "deploy/samples/placement"
@@ -67,7 +67,7 @@ def test_every_label_constraint_is_read_as_for_a_decision(kind):
     assert faults(kind, constraint_spec(kind, labels=VALID_LABELS[:32])) == []
     for text in INVALID_LABELS:
         (fault,) = faults(kind, constraint_spec(kind, labels=["location is DE", text]))
-        assert isinstance(fault, ConstraintFieldError)
+        assert fault.pointer
         assert fault.path.endswith(".labels[1]")
         assert "\n" not in str(fault)
         shown, caret = fault.pointer.split("\n")

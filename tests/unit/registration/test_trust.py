@@ -6,6 +6,7 @@ import pytest
 from cryptography import x509
 
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
+from harbourmaster.certs.child import parse_bundle
 from harbourmaster.registration.trust import (
     RETAINED,
     Trust,
@@ -107,34 +108,34 @@ def test_an_announced_authority_is_trusted_ahead_of_time(trust):
     assert trust.bundle({}, LATER) == b""
 
 
-def test_sound_data_is_left_as_it_is(trust):
+async def test_sound_data_is_left_as_it_is(trust):
     trust.remember([SECOND.certificate], LATER)
     sound = data(FIRST)
-    assert trust.with_lost_authorities(sound, NOW) is sound
+    assert await trust.with_lost_authorities(sound, NOW, parse_bundle) is sound
 
 
 @pytest.mark.parametrize("lost", [None, b"", b"garbage", SECOND.certificate])
-def test_a_lost_authority_is_put_back(trust, lost):
+async def test_a_lost_authority_is_put_back(trust, lost):
     trust.remember([FIRST.certificate], NOW)
-    mended = trust.with_lost_authorities(data(FIRST, ca_crt=lost), LATER)
+    mended = await trust.with_lost_authorities(data(FIRST, ca_crt=lost), LATER, parse_bundle)
     assert certificates(FIRST) <= bundle_certificates(mended["ca.crt"])
-    assert is_sound(mended, LATER) or lost == SECOND.certificate
+    assert await is_sound(mended, LATER, parse_bundle) or lost == SECOND.certificate
 
 
-def test_data_is_not_mended_with_nothing(trust):
+async def test_data_is_not_mended_with_nothing(trust):
     damaged = data(FIRST, ca_crt=None)
-    assert trust.with_lost_authorities(damaged, NOW) is damaged
+    assert await trust.with_lost_authorities(damaged, NOW, parse_bundle) is damaged
 
 
 @pytest.mark.parametrize("key", ["ca.crt", "tls.crt", "tls.key"])
-def test_data_without_a_key_is_not_sound(key):
-    assert is_sound(data(FIRST), NOW)
-    assert not is_sound({k: v for k, v in data(FIRST).items() if k != key}, NOW)
+async def test_data_without_a_key_is_not_sound(key):
+    assert await is_sound(data(FIRST), NOW, parse_bundle)
+    assert not await is_sound({k: v for k, v in data(FIRST).items() if k != key}, NOW, parse_bundle)
 
 
 @pytest.mark.parametrize("now", [NOW - timedelta(days=1), NOW + timedelta(days=8)])
-def test_data_out_of_its_time_is_not_sound(now):
-    assert not is_sound(data(FIRST), now)
+async def test_data_out_of_its_time_is_not_sound(now):
+    assert not await is_sound(data(FIRST), now, parse_bundle)
 
 
 def test_bundles_carry_all_or_not():

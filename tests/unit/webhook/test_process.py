@@ -14,6 +14,7 @@ from harbourmaster.serving.process import run_process
 from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.webhook.process import _Process, run
 from harbourmaster.webhook.settings import WebhookSettings
+from helpers.certificates import call_in_process
 from helpers.patience import PATIENCE
 from helpers.processes import KUBECONFIG
 
@@ -67,6 +68,7 @@ def test_a_port_in_use_is_one_line(started, taken, port):
 def process(api, monkeypatch, tmp_path):
     """Return a function that makes a process on the fake API server, not yet run."""
     monkeypatch.setattr("harbourmaster.webhook.process.gc.freeze", lambda: None)
+    monkeypatch.setattr("harbourmaster.certs.child._call", call_in_process)
     ensure(tmp_path, ("localhost",), datetime.now(UTC))
 
     def make(drain_seconds=0, **settings):

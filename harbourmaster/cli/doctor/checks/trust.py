@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
+from harbourmaster.certs.bundle import parse_bundle
 from harbourmaster.certs.errors import CertificateError
+from harbourmaster.certs.model import BundleFiles, verify_bundle
 from harbourmaster.certs.secret import encode, read_authorities
 from harbourmaster.cli.batches import plural, shorten
 from harbourmaster.cli.diagnosis import fault, note, ok, unknown, warning
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.certs.bundle import Bundle
+    from harbourmaster.certs.model import Bundle
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Definition

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, CONFIG_MAPS
 from harbourmaster.api.times import utc_now
-from harbourmaster.certs.store import ensure, write_files
+from harbourmaster.certs.directory import write_files
+from harbourmaster.certs.store import ensure
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.exposure import exposure as room
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure

@@ -17,7 +17,8 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.times import utc_now
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.bundle import parse_bundle
+from harbourmaster.certs.model import BundleFiles
 from harbourmaster.certs.rotation import SPARE
 from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room

@@ -9,8 +9,9 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.bundle import parse_bundle
 from harbourmaster.certs.errors import UnreadableError
+from harbourmaster.certs.model import BundleFiles
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.certs.rotation import mark_of
 from harbourmaster.controller.extender.rollouts import MARK, RolloutReconciler, rollouts_controller
@@ -44,7 +45,7 @@ class ServingCertificate:
         self.current = bundle
         self.on_change = []
 
-    def bundle(self):
+    async def bundle(self):
         if self.current is None:
             raise UnreadableError("tls.crt is missing")
         return self.current

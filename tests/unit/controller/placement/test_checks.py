@@ -16,10 +16,18 @@ async def test_an_update_is_checked_and_kept():
     env.apply()
     await env.run()
     assert (env.on(), env.reason(), env.revisions()) == ("one", "Passed", [1])
+    reasons = [reason for *_, reason, _ in env.events.sent]
+    assert reasons == ["Checking", "Scheduled", "Deploying", "Passed"]
     env.verdicts[2, "one", "pre"] = False
     env.apply(turn=1)
     await env.run()
     assert (env.status()["scheduledGeneration"], env.reason()) == (1, "CheckFailed")
+    # Another definition has it checked again.
+    (*_, failed) = env.versions()
+    env.define("few-errors")
+    await env.run()
+    assert env.reason() == "CheckFailed"
+    assert failed not in env.versions()
     env.apply(turn=2)
     await env.run()
     assert env.status()["scheduledGeneration"] == 3
@@ -123,8 +131,8 @@ async def test_nothing_is_remembered_of_a_deleted_application_or_an_earlier_term
     await env.run()
     # Another leader kept one that no status names.
     kept = env.objects[CONTROLLER_REVISIONS, "application-uid-app-1"]
-    other = {**kept, "metadata": {**kept["metadata"], "name": "other"}, "revision": 7}
-    await env.create(CONTROLLER_REVISIONS, other)
+    strange = {**kept, "metadata": {**kept["metadata"], "name": "other"}, "revision": 7}
+    await env.create(CONTROLLER_REVISIONS, strange)
     env.begin()
     await env.run()
     assert env.revisions() == [1]
@@ -211,6 +219,23 @@ async def test_a_forced_move_takes_the_generation_that_passed():
         assert env.faults_seen == []
 
 
+async def test_a_forced_move_repeats_no_check_of_its_cluster():
+    env = two_clusters()
+    await env.run()
+    env.verdicts[2, "two", "pre"] = False
+    env.time += 70
+    env.static(one=0.1, two=0.9)
+    change(env)
+    await env.run()
+    lose(env, "one")
+    await env.run()
+    assert (env.on(), env.status()["scheduledGeneration"]) == ("two", 1)
+    assert env.status()["proposed"]["name"] == "two"
+    made = [text for text, *_ in env.writes if text.startswith("create application-app-2")]
+    assert len(made) == 1
+    assert told(env) == ["generation 2 is not deployed to 'two': evaluation few-errors: failed"]
+
+
 async def test_one_too_large_to_keep_is_deployed_nowhere(monkeypatch):
     monkeypatch.setattr("harbourmaster.controller.placement.revisions.MOST_BYTES", 10)
     for when in ("Deploy", "Update"):
@@ -265,6 +290,18 @@ async def test_whoever_dies_at_any_write_ends_alike():
             assert env.reverts == [("app", 2, "one")]
 
 
+async def test_a_check_that_the_watch_shows_too_late_is_deleted():
+    env = two_clusters()
+    env.writes_left, env.dies_after = 0, True
+    await env.live()
+    (check,) = env.versions()
+    assert "proposed" not in env.status()
+    env.apply(turn=1, checks=None)
+    await env.run()
+    assert (env.status()["scheduledGeneration"], env.versions()) == (2, {})
+    assert ("delete " + check, None, None) in env.writes
+
+
 async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
     def refuse(*_arguments, **_options):
         raise AssertionError
@@ -282,7 +319,7 @@ async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
     assert len(env.writes) == 2
 
 
-async def test_a_check_that_somebody_deletes_is_created_again(monkeypatch):
+async def test_a_check_that_a_user_deletes_is_created_again(monkeypatch):
     env, woken = two_clusters(), []
     monkeypatch.setattr(env.controller._scheduler, "enqueue", woken.extend)
     env.apply("other")
