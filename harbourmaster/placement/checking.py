@@ -149,7 +149,8 @@ def conclude(status: ApplicationStatus, now: datetime, text: str = "") -> Applic
     """Return the status with nothing proposed, which says what is deployed."""
     last = status.checked[0]
     reason = _RESULTS[last.result] if last.cause else NOT_REQUIRED
-    where = f"generation {last.generation} is deployed to '{last.name}'"
+    verb = "is being" if reason == DEPLOYING else "is"
+    where = f"generation {last.generation} {verb} deployed to '{last.name}'"
     message = f"{where}: {text}" if text else where
     return with_result(replace(status, proposed=None), now, last.generation, reason, message)
 
