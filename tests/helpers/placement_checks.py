@@ -63,7 +63,10 @@ class CheckedEnv(PlacementEnv):
 
     def lifecycle(self):
         self._others = LifecycleCaches(self)
-        return {name: getattr(self._others, name) for name in SHARED.values()}
+        shared = {name: getattr(self._others, name) for name in SHARED.values()}
+        for cache in shared.values():
+            cache.synced.set()
+        return shared
 
     def define(self, name, **spec):
         """Create or change a definition of an evaluation."""

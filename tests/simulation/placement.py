@@ -164,7 +164,8 @@ class PlacementSimulation:
         reflectors = [reflector.run() for cache in caches for reflector in cache.reflectors]
         reflectors += [cache.run() for cache in shared.values()]
         controllers = (*controller.deciding, *controller.deployment.controllers)
-        async with running(*reflectors, *(each.lead() for each in controllers)):
+        leading = (controller.await_lifecycle(), *(each.lead() for each in controllers))
+        async with running(*reflectors, *leading):
             yield
 
     # What users do

@@ -82,10 +82,16 @@ class ApplicationChecks:
         self, context: SchedulingContext, caches: Mapping[str, Any], places: tuple[str, ...]
     ) -> None:
         self._context = context
-        self._stores = {kind: caches[name].store for kind, name in SHARED.items() if name in caches}
+        self._caches = {kind: caches[name] for kind, name in SHARED.items() if name in caches}
+        self._stores = {kind: cache.store for kind, cache in self._caches.items()}
         self._places = places
         self._own_writes = OwnWrites()
         self._revisions = Revisions(context.client)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all definitions are known: a missing one would count as a changed one."""
+        return all(cache.synced.is_set() for cache in self._caches.values())
 
     def forget(self, key: str) -> None:
         """Drop what is known of a deleted Application."""

@@ -46,6 +46,7 @@ def start(runtime: Runtime, queries: QueryService, lifecycle: Mapping[str, Any])
     controller = PlacementController(runtime, queries, lifecycle)
     return Runnables(
         controllers=(*controller.deciding, *controller.deployment.controllers),
+        background=(controller.await_lifecycle,),
         shared_caches={
             "applications": controller.caches.applications,
             "clusters": controller.caches.clusters,
@@ -97,12 +98,7 @@ class PlacementController:
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
         self._lifecycle = lifecycle
         self._sampler = made(SAMPLER, self._start_sampler)
-        # Without all definitions, each check would count as one of other definitions.
-        shared = (lifecycle[name] for name in SHARED.values() if lifecycle)
-        reflectors = (*self.caches.reflectors, *shared)
-        self._scheduler = Controller(
-            SCHEDULER, self._start_scheduler, metrics, reflectors=reflectors, workers=_WORKERS
-        )
+        self._scheduler = made(SCHEDULER, self._start_scheduler, workers=_WORKERS)
         self._clouds = made(CLOUD_SCHEDULER, lambda _queue: CloudScheduler(context), workers=4)
         self._projects = made(PROJECT_SCHEDULER, lambda _queue: ProjectScheduler(context))
         self.deciding = (self._sampler, self._scheduler, self._clouds, self._projects)
@@ -147,6 +143,12 @@ class PlacementController:
             self._lifecycle[SHARED[APP_VERSIONS]].subscribe(self._versions_changed)
             for kind in (TASK_DEFINITIONS, EVALUATION_DEFINITIONS):
                 self._lifecycle[SHARED[kind]].subscribe(self._definitions_changed)
+
+    async def await_lifecycle(self) -> None:
+        """Have Applications decided on once the caches are filled that their checks read."""
+        for name in SHARED.values() if self._lifecycle else ():
+            await self._lifecycle[name].synced.wait()
+        self._scheduler.enqueue_all()
 
     def _versions_changed(self, keys: frozenset[str]) -> None:
         """Have Applications decided on whose check has changed or is to be created again."""

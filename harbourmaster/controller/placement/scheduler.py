@@ -194,6 +194,9 @@ class Scheduler(PlacementReconciler[Application]):
         rules, before = self._context.settings, application.status
         has_checks = self._checks.concern(application)
         if has_checks and not application.metadata.deletion_timestamp:
+            if not self._checks.is_ready:
+                # It is decided on once they are.
+                return None
             decision, status = await self._checks.settle(application, snapshot)
             status = before if status == before else status
         else:

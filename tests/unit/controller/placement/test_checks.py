@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from harbourmaster.api.resources import APP_VERSIONS, APPLICATIONS, CONTROLLER_REVISIONS
@@ -317,6 +319,25 @@ async def test_one_without_checks_asks_for_nothing_more(monkeypatch):
     assert env.on("plain") == "two"
     assert {name for name, _, subresource in env.writes if subresource} == {"plain"}
     assert len(env.writes) == 2
+
+
+async def test_a_cache_of_the_lifecycle_that_is_not_filled_stops_only_checked_ones(monkeypatch):
+    env, woken = two_clusters(), []
+    synced = env.controller._lifecycle["task_definitions"].synced
+    synced.clear()
+    env.apply("plain", checks=None)
+    for name in ("app", "plain"):
+        await env.run(name)
+    assert (env.on(), env.on("plain")) == ("", "one")
+    monkeypatch.setattr(env.controller._scheduler, "enqueue_all", lambda: woken.append("all"))
+    waiting = asyncio.create_task(env.controller.await_lifecycle())
+    await asyncio.sleep(0)
+    assert woken == []
+    synced.set()
+    await waiting
+    assert woken == ["all"]
+    await env.run()
+    assert env.on() == "one"
 
 
 async def test_a_check_that_a_user_deletes_is_created_again(monkeypatch):
