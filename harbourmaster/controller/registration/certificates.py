@@ -106,6 +106,8 @@ class CertificateReconciler:
         unbroken = since if since is not None and since >= self._unpublished_at else None
         seen = authority_publication(now, data, self._ca_bundles.bundles(), unbroken)
         action = self._pending_write(secret) or await self._decide(now, data, seen)
+        # The decision takes a process, for seconds on a busy node.
+        now = self._clock()
         if isinstance(action, Write):
             delay = self._publication_delay(now, secret, data, action)
             if delay is not None:
@@ -113,7 +115,7 @@ class CertificateReconciler:
             await self._write(secret, data, action)
         elif secret is not None and seen != since:
             await self._note_publication(secret, seen)
-        return _requeue_after(action.until - now)
+        return _requeue_after(action.until - self._clock())
 
     def _secret(self) -> dict[str, Any] | None:
         return self._store.get(f"{self._namespace}/{self._settings.secret_name}")

@@ -290,13 +290,17 @@ async def _show_expiry(runtime: Runtime, changes: asyncio.Event) -> None:
     for role in _ROLES:
         seconds = partial(_seconds_left, ends, role)
         runtime.metrics.certificate_expiry.labels(role).set_function(seconds)
+    parsed: dict[str, bytes | None] = {}
     while True:
         await changes.wait()
         changes.clear()
         for role, key in _ROLES.items():
-            ends[role] = math.nan
+            pem = runtime.secret_data().get(key)
+            if pem == parsed.get(role):
+                continue
+            parsed[role], ends[role] = pem, math.nan
             with contextlib.suppress(CertificateError):
-                if pem := runtime.secret_data().get(key):
+                if pem:
                     ends[role] = (await end_of(pem, key)).timestamp()
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import copy
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
-from helpers.registration import NAME, SECRET, bundles_of, entry, with_data
+from harbourmaster.controller.registration import certificates
+from harbourmaster.registration.trust import Trust
+from helpers.registration import NAME, NAMES, SECRET, bundles_of, entry, with_data
 
 pytestmark = pytest.mark.slow
 OURS = f"/{SECRET}$"
@@ -68,3 +71,23 @@ async def test_a_publication_begins_anew_though_the_watch_shows_the_repair_befor
     api.release()
     await setting.until(lambda: setting.publication() not in {None, since})
     assert setting.publication() == setting.now.isoformat()
+
+
+async def test_the_next_look_counts_from_the_end_of_a_decision(setting, monkeypatch):
+    lifetimes = {"caLifetimeSeconds": 3600, "leafLifetimeSeconds": 300, "publishSeconds": 0}
+    setting.start(certificates=lifetimes)
+    await setting.settle()
+    decided = []
+
+    async def decide_slowly(*arguments):
+        decided.append(await decide(*arguments))
+        setting.now += timedelta(seconds=20)
+        return decided[-1]
+
+    decide = certificates.decide
+    monkeypatch.setattr(certificates, "decide", decide_slowly)
+    bundles = SimpleNamespace(bundles=list, present_bundles=list)
+    names = (tuple(NAMES), tuple(NAMES))
+    reconciler = certificates.CertificateReconciler(setting.runtime, names, Trust(), bundles, print)
+    delay = await reconciler.reconcile()
+    assert delay == (decided[-1].until - setting.now).total_seconds()
