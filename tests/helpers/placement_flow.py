@@ -364,7 +364,7 @@ class Flow(Placed):
             await asyncio.to_thread(self.process.stop)
         # What uvloop says of closed connections is no fault of ours.
         faults = [line for line in self.process.errors if "Fatal error on SSL" not in line]
-        assert faults == []
+        assert not faults, "".join(faults)
 
     async def make(self, resource, name, spec=None, *, labels=None):
         """Create an object of any kind; ``clear`` deletes one without a namespace."""
