@@ -80,10 +80,12 @@ class _ToStructlog(logging.Handler):
     """Handles the log records of the standard library."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        level, error = record.levelno, record.exc_info or None
+        if record.name == "asyncio" and error and isinstance(error[1], OSError):
+            # A peer closed a connection for which nobody waits any more.
+            level = logging.DEBUG
         try:
-            get_logger(record.name).log(
-                record.levelno, record.getMessage(), exc_info=record.exc_info or None
-            )
+            get_logger(record.name).log(level, record.getMessage(), exc_info=error)
         except Exception:  # noqa: BLE001 - a log line must not break what it reports
             self.handleError(record)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
 import logging
@@ -104,6 +106,17 @@ def test_the_standard_library_writes_the_same_lines(stream):
         "error",
         r"oh no\n",
     )
+
+
+@pytest.mark.parametrize(("error", "is_logged"), [(ConnectionResetError(), 0), (ValueError(), 1)])
+def test_a_connection_that_a_peer_closes_while_nobody_waits_for_it_is_no_error(
+    stream, error, is_logged
+):
+    configure_logging(stream=stream)
+    context = {"message": "Future exception was never retrieved", "exception": error}
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.call_exception_handler(context)
+    assert [line["level"] for line in lines(stream)] == ["error"] * is_logged
 
 
 def test_python_s_warnings_are_lines_too(stream):
