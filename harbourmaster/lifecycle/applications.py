@@ -37,8 +37,11 @@ class CheckProgress(NamedTuple):
 
 def progress_of(version: AppVersion, facts: Facts, now: datetime) -> CheckProgress:
     """Return how far the checks of an Application's version are."""
-    has_failed = version.status.status == FAILED
-    phases = APPLICATION_PHASES if may_begin(version) else phases_before(version)
+    has_failed, is_past = version.status.status == FAILED, may_begin(version)
+    if is_past and not has_failed:
+        states = {state_of(version.status, phase) for phase in APPLICATION_PHASES}
+        return CheckProgress("Passed" if states <= PASSED else "Deploying")
+    phases = APPLICATION_PHASES if is_past else phases_before(version)
     reports = check_reports(version, facts, now, phases=[phase for phase in phases if phase.checks])
     faults = [report for report in reports if _is_at_fault(report, has_failed=has_failed)]
     texts = [_text(report) for report in faults[:_SHOWN]]
@@ -46,9 +49,6 @@ def progress_of(version: AppVersion, facts: Facts, now: datetime) -> CheckProgre
     text = "; ".join([*texts, *more])
     if has_failed:
         return CheckProgress("CheckFailed", text)
-    if may_begin(version):
-        states = {state_of(version.status, phase) for phase in phases}
-        return CheckProgress("Passed" if states <= PASSED else "Deploying")
     return CheckProgress("DefinitionNotFound" if faults else "Checking", text)
 
 
