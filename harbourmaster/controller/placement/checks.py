@@ -170,9 +170,10 @@ class ApplicationChecks:
         status, proposed = application.status, application.status.proposed
         if proposed is None or not status.checked or proposed.generation != decision.generation:
             return False
+        if decision.target is not None or decision.current not in best(decision.scores):
+            return False
         version = self._version(application, proposed.check)
-        may_deploy = version is None or self._progress(version, snapshot).reason in _MAY_DEPLOY
-        return may_deploy and decision.target is None and decision.current in best(decision.scores)
+        return version is None or self._progress(version, snapshot).reason in _MAY_DEPLOY
 
     def _settled(
         self, application: Application, decision: Decision, snapshot: TimedPass
@@ -229,17 +230,17 @@ class ApplicationChecks:
             return wanted, checking.LIFECYCLE_OFF, _LIFECYCLE_OFF
         proposed, last = application.status.proposed, application.status.checked[:1]
         for known in filter(None, (proposed, *last)):
-            is_reverted = known is proposed and known.result == FAILED
             version = self._version(application, known.check)
             if version is None or known.generation != wanted.generation:
                 continue
-            progress = self._progress(version, snapshot)
-            has_failed = progress.reason == checking.CHECK_FAILED
-            is_current = version.metadata.name.endswith(self._seed(application, known))
-            if is_reverted and has_failed and is_current:
+            has_failed = version.status.status == FAILED
+            if has_failed and not known.check.endswith(self._seed(application, known)):
+                # A definition has changed.
+                continue
+            if has_failed and known is proposed and known.result == FAILED:
                 return known, checking.REVERTED, ""
-            if checking.is_same(known, wanted) and (is_current or not has_failed):
-                return replace(wanted, check=known.check), *progress
+            if checking.is_same(known, wanted):
+                return replace(wanted, check=known.check), *self._progress(version, snapshot)
         return await self._begin(application, wanted)
 
     async def _begin(
