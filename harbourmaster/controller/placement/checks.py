@@ -25,6 +25,7 @@ from harbourmaster.api.resources import (
     TASK_DEFINITIONS,
     TASKS,
 )
+from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.revisions import Revisions
 from harbourmaster.gates.names import NAME_LIMIT, resource_name
@@ -314,7 +315,7 @@ class ApplicationChecks:
     def _versions(self, application: Metadata) -> list[Metadata]:
         store = self._stores.get(APP_VERSIONS)
         place = (application.namespace, f"{APPLICATION_PREFIX}{application.name}")
-        named = [version.metadata for version in store.by_index("app", place)] if store else []
+        named = [version.metadata for version in store.by_index(BY_APP, place)] if store else []
         return [metadata for metadata in named if metadata.is_controlled_by(application)]
 
     # What follows a deployment
