@@ -40,7 +40,6 @@ from harbourmaster.lifecycle.model import (
 )
 from harbourmaster.placement import checking
 from harbourmaster.placement.application_decisions import decide
-from harbourmaster.placement.application_status import settle
 from harbourmaster.placement.confirmation import decide_confirmed
 from harbourmaster.placement.decision import best, record
 from harbourmaster.placement.model import FAILED, PASSED
@@ -121,7 +120,7 @@ class ApplicationChecks:
         if application.spec.checks is None:
             status = checking.forget(application.status)
             subject, decision = await self._decide(replace(application, status=status), snapshot)
-            return decision, self._settled(subject, decision, snapshot)
+            return decision, self._context.settle(subject, decision, snapshot.seen)
         status = checking.follow_rollback(application.status, snapshot.seen.now)
         application = replace(application, status=status)
         application, reverted = await self._follow_deployed(application, snapshot)
@@ -129,7 +128,7 @@ class ApplicationChecks:
             # It is told before anything else is proposed.
             return reverted, application.status
         subject, decision = await self._decide(application, snapshot)
-        bound, status = self._settled(subject, decision, snapshot), application.status
+        bound, status = self._context.settle(subject, decision, snapshot.seen), application.status
         now, placed = snapshot.seen.now, (status.scheduled_to, status.scheduled_generation)
         if (bound.scheduled_to, bound.scheduled_generation) == placed:
             is_outdated = self._is_outdated(application, decision, snapshot)
@@ -175,12 +174,6 @@ class ApplicationChecks:
             return False
         version = self._version(application, proposed.check)
         return version is None or self._progress(version, snapshot).reason in _MAY_DEPLOY
-
-    def _settled(
-        self, application: Application, decision: Decision, snapshot: TimedPass
-    ) -> ApplicationStatus:
-        write_record = partial(record, seen=snapshot.seen)
-        return settle(application, decision, self._context.settings, write_record)
 
     async def _decide(
         self, application: Application, snapshot: TimedPass
@@ -368,7 +361,7 @@ class ApplicationChecks:
         decision = decide(earlier, seen, snapshot.move_limits, leave)
         if decision.target is None or decision.target.uid != former.uid:
             decision = decision.with_current("Stayed", "its checks failed after the deployment")
-        bound = self._settled(earlier, decision, snapshot)
+        bound = self._context.settle(earlier, decision, snapshot.seen)
         status = checking.revert(status, bound, seen.now, progress.text)
         return replace(application, status=status), decision
 

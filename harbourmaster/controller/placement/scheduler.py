@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.measurements import Measurement
-    from harbourmaster.placement.model import Project, ReportedStatus
+    from harbourmaster.placement.model import ApplicationStatus, Project, ReportedStatus
     from harbourmaster.placement.passes import Pass
 
 
@@ -102,6 +102,10 @@ class SchedulingContext:
         if when is None:
             return None
         return max((when - self.now()).total_seconds(), SHORTEST)
+
+    def settle(self, application: Application, decision: Decision, seen: Pass) -> ApplicationStatus:
+        """Return the status of an application after a decision in this pass."""
+        return settle(application, decision, self.settings, partial(record, seen=seen))
 
 
 class PlacementReconciler(Generic[T]):
@@ -203,7 +207,7 @@ class Scheduler(PlacementReconciler[Application]):
             decision = decide_confirmed(
                 application, snapshot.seen, snapshot.move_limits, since=since
             )
-            status = settle(application, decision, rules, partial(record, seen=snapshot.seen))
+            status = self._context.settle(application, decision, snapshot.seen)
         self._count(decision, began)
         if is_news(application.status, status):
             if not await self._write(application, status):
