@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.placement.application_status import format_time
+from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import DEPLOYED, READY
 from harbourmaster.placement.model import (
     CHECKED,
@@ -45,10 +46,9 @@ NOT_REQUIRED: Final = "NotRequired"
 POST_CHECK_FAILED: Final = "PostCheckFailed"
 REVERTED: Final = "Reverted"
 TOO_LARGE: Final = "TooLarge"
-_UNKNOWN: Final = "Unknown"
 _STATUSES: Final = {
     **dict.fromkeys((PASSED, NOT_REQUIRED), TRUE),
-    **dict.fromkeys((CHECKING, DEFINITION_NOT_FOUND, DEPLOYING), _UNKNOWN),
+    **dict.fromkeys((CHECKING, DEFINITION_NOT_FOUND, DEPLOYING), UNKNOWN),
 }
 _RESULTS: Final = {"": DEPLOYING, PASSED: PASSED, FAILED: POST_CHECK_FAILED}
 _LONGEST: Final = 1024
@@ -78,9 +78,9 @@ def proposal(application: Application, decision: Decision) -> CheckedGeneration:
     return CheckedGeneration(generation=decision.generation, name=name, uid=uid, cause=cause)
 
 
-def is_same(known: CheckedGeneration | None, wanted: CheckedGeneration) -> bool:
+def is_same(known: CheckedGeneration, wanted: CheckedGeneration) -> bool:
     """Return whether both are of the same generation and cluster."""
-    return known is not None and (known.generation, known.uid) == (wanted.generation, wanted.uid)
+    return (known.generation, known.uid) == (wanted.generation, wanted.uid)
 
 
 def with_result(
