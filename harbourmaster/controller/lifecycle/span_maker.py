@@ -9,18 +9,10 @@ from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import moment
 from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.lifecycle.latest import LatestValues
-from harbourmaster.lifecycle.events import (
-    APP_PHASES,
-    APPLICATION_PHASES,
-    FAILED,
-    FINISHED,
-    LONG_NAMES,
-    STARTED,
-    WORKLOAD_PHASES,
-)
+from harbourmaster.lifecycle.events import FAILED, FINISHED, LONG_NAMES, STARTED
 from harbourmaster.lifecycle.model import FAILED as HAS_FAILED
 from harbourmaster.lifecycle.model import AppVersion, Evaluation, Task, WorkloadVersion
-from harbourmaster.lifecycle.phases import APP_DEPLOY
+from harbourmaster.lifecycle.phases import APP_DEPLOY, phases_of
 from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
 from harbourmaster.lifecycle.tasks import context_metadata
 from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
@@ -184,11 +176,9 @@ class SpanMaker:
         return None
 
 
-def _phases(obj: Version) -> Mapping[str, str]:
-    """Return the phases of this kind: a workload also reports phases of its app."""
-    if isinstance(obj, AppVersion):
-        return APPLICATION_PHASES if obj.is_of_application else APP_PHASES
-    return WORKLOAD_PHASES
+def _phases(obj: Version) -> list[str]:
+    """Return the names of its own phases: a workload also reports phases of its app."""
+    return [phase.name for phase in phases_of(obj)]
 
 
 def _scope(obj: Finishable) -> str:
