@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.lifecycle.model import (
+    APPLICATION_PREFIX,
     App,
     AppSpec,
     AppVersion,
@@ -86,6 +89,22 @@ def app_version(version="1", *, previous="", status=None, name=None, **spec):
             **spec,
         ),
         status=status or AppVersionStatus(status="Succeeded", start_time=STARTED, end_time=ENDED),
+    )
+
+
+def of_application(version):
+    """The version as that of an Application, which placement deploys."""
+    owned = OwnerReference(
+        api_version=APPLICATIONS.api_version,
+        kind=APPLICATIONS.kind,
+        name="shop",
+        uid="uid of the Application",
+        controller=True,
+    )
+    return replace(
+        version,
+        metadata=replace(version.metadata, owner_references=(owned,)),
+        spec=replace(version.spec, app_name=f"{APPLICATION_PREFIX}shop"),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from harbourmaster.lifecycle import events
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
+    APPLICATION_PHASES,
     LONG_NAMES,
     ONLY_DOCUMENTED,
     REASONS,
@@ -37,9 +38,13 @@ def test_every_reason_is_a_literal_in_the_source():
     assert emitted <= literals
 
 
-@pytest.mark.parametrize("phase", [*APP_PHASES, *WORKLOAD_PHASES])
+@pytest.mark.parametrize("phase", [*APP_PHASES, *APPLICATION_PHASES, *WORKLOAD_PHASES])
 @pytest.mark.parametrize("state", TEXTS)
 def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state):
+    if (phase, state) == ("ApplicationDeploy", "Failed"):
+        # The deployment of an Application never fails.
+        assert f"{phase}{state}" not in REASONS
+        return
     (event,) = events_of(phase, state, "", "keptn")
     assert (event.reason, event.title) == (f"{phase}{state}", f"{LONG_NAMES[phase]}.{state}")
     assert (event.text, event.is_warning) == (TEXTS[state], state == "Failed")
@@ -67,6 +72,15 @@ def test_an_app_and_a_workload_that_come_late_are_no_warnings():
             "Failed",
             ["WorkloadPreDeployEvaluationsErrored", "WorkloadPreDeployErrored"],
         ),
+        ("ApplicationPreDeployTasks", "Failed", ["ApplicationPreDeployTasksErrored"]),
+        ("ApplicationDeploy", "Finished", ["ApplicationDeploySucceeded"]),
+        (
+            "ApplicationPostDeployEvaluations",
+            "Started",
+            ["ApplicationPostDeployEvaluationsStarted"],
+        ),
+        ("ApplicationCompleted", "Finished", ["Completed"]),
+        ("ApplicationCompleted", "Failed", ["ApplicationCompletedErrored"]),
         ("ReconcileTask", "StatusChanged", ["ReconcileTask"]),
         ("ReconcileEvaluation", "StatusChanged", ["ReconcileEvaluation"]),
         ("ReconcileEvaluation", "Failed", ["ReconcileEvaluationErrored"]),
@@ -90,6 +104,9 @@ def test_the_documentation_has_reasons_of_its_own(phase, state, documented):
         ("AppCompleted", "Finished", ["Completed"]),
         ("ReconcileTask", "StatusChanged", ["Reconcile Task"]),
         ("AppDeploy", "Finished", ["App Deployment.Succeeded"]),
+        ("ApplicationDeploy", "Finished", ["Application Deployment.Succeeded"]),
+        ("ApplicationPreDeployTasks", "Failed", ["Application Pre-Deployment Tasks.Errored"]),
+        ("ApplicationCompleted", "Finished", ["Completed"]),
         ("WorkloadPreDeployEvaluations", "Failed", ["Workload Pre-Deployment Evaluations.Errored"]),
         (
             "WorkloadDeploy",

@@ -22,10 +22,11 @@ from harbourmaster.lifecycle.model import (
     ItemStatus,
     WorkloadEntry,
 )
-from harbourmaster.lifecycle.phases import APP_PHASES, WORKLOAD_PHASES
+from harbourmaster.lifecycle.phases import APP_PHASES, APPLICATION_PHASES, WORKLOAD_PHASES
 from harbourmaster.lifecycle.steps import Inputs, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
 from harbourmaster.lifecycle.workloads import approval
+from helpers.lifecycle_objects import of_application
 from helpers.phased import CHECKS, NOW, STAMP, Walk, app_version, workload_version
 
 APP_FLOW = [
@@ -34,6 +35,13 @@ APP_FLOW = [
     "AppDeploy",
     "AppPostDeployTasks",
     "AppPostDeployEvaluations",
+]
+APPLICATION_FLOW = [
+    "ApplicationPreDeployTasks",
+    "ApplicationPreDeployEvaluations",
+    "ApplicationDeploy",
+    "ApplicationPostDeployTasks",
+    "ApplicationPostDeployEvaluations",
 ]
 WORKLOAD_FLOW = [
     "WorkloadPreDeployTasks",
@@ -112,6 +120,7 @@ def test_an_app_without_checks_goes_through_all_phases_in_one_pass():
     ("version", "fields", "phases"),
     [
         (app_version(**CHECKS), APP_STATES, APP_FLOW),
+        (of_application(app_version(**CHECKS)), APP_STATES[:-1], APPLICATION_FLOW),
         (workload_version(**CHECKS), WORKLOAD_STATES, WORKLOAD_FLOW),
     ],
 )
@@ -130,6 +139,18 @@ def test_what_comes_after_a_failed_check_is_deprecated(version, fields, phases, 
     assert walk.status.end_time == "2026-11-21T18:00:05Z"
     assert walk.status.start_time == STAMP
     assert without_items(walk.reasons)[-1] == f"{phases[at]}Failed"
+
+
+def test_the_version_of_an_application_has_phases_of_its_own():
+    cart = WorkloadEntry(name="cart", version="2.0")
+    walk = Walk(of_application(app_version(workloads=[("cart", "2.0")])))
+    walk.workloads = {cart: "Progressing"}
+    walk.go()
+    assert walk.status.current_phase == "ApplicationDeploy"
+    walk.workloads = {cart: "Succeeded"}
+    walk.go()
+    assert walk.reasons == flow_of(APPLICATION_FLOW)
+    assert walk.status.status == "Succeeded"
 
 
 def test_a_promotion_is_the_last_phase_where_it_is_wanted():
@@ -273,6 +294,7 @@ def test_what_is_not_there_yet_is_waited_for():
 
 def test_the_phases_are_those_that_events_know_in_their_order():
     assert [phase.name for phase in APP_PHASES] == list(events.APP_PHASES)
+    assert [phase.name for phase in APPLICATION_PHASES] == list(events.APPLICATION_PHASES)
     assert [workload_phase.name for workload_phase in WORKLOAD_PHASES] == list(
         events.WORKLOAD_PHASES
     )

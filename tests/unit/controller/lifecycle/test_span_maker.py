@@ -13,6 +13,7 @@ from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (
     app_version,
     evaluation,
+    of_application,
     owner_by,
     task,
     workload_version,
@@ -91,6 +92,47 @@ async def test_phases_hang_below_their_version_and_workloads_below_the_deploymen
     failed = {name for name, span in spans.items() if span.status.status_code is StatusCode.ERROR}
     assert failed == {"pre-eval-cpu-54321"}
     assert spans["AppDeploy"].status.status_code is StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "title"),
+    [
+        ("ApplicationPreDeployTasks", "Finished", "Application Pre-Deployment Tasks"),
+        ("ApplicationPreDeployEvaluations", "Failed", "Application Pre-Deployment Evaluations"),
+        ("ApplicationDeploy", "Finished", "Application Deployment"),
+        ("ApplicationPostDeployTasks", "Failed", "Application Post-Deployment Tasks"),
+        ("ApplicationPostDeployEvaluations", "Finished", "Application Post-Deployment Evaluations"),
+    ],
+)
+async def test_phases_of_an_application_hang_below_its_version(telling, phase, state, title):
+    shop = telling.put(telling.caches.app_versions, of_application(app_version()))
+    for reported in ("Started", state):
+        telling.signals.emit(shop, phase, reported)
+    context = TaskContext(
+        app_name=shop.spec.app_name, app_version="1", object_type="Application", task_type="pre"
+    )
+    telling.signals.report_completed(task(owner_by("KeptnAppVersion", shop), context=context))
+    telling.signals.report_completed(shop)
+    spans = await telling.spans()
+    assert set(spans) == {phase, "pre-entry-12345", "shop-1-6b86b273"}
+    assert parent(spans[phase]) == ids(spans["shop-1-6b86b273"])[1]
+    is_of_phase = parent(spans["pre-entry-12345"]) == ids(spans[phase])[1]
+    assert is_of_phase is (phase == "ApplicationPreDeployTasks")
+    outcome = "has failed" if state == "Failed" else "has finished"
+    assert [event.name for event in spans[phase].events] == [
+        f"{title} has started",
+        f"{title} {outcome}",
+    ]
+    scopes = {span.instrumentation_scope.name for span in spans.values()}
+    assert scopes == {"keptn/lifecycle-operator/appversion"}
+    kinds = [kind for kind, _ in telling.cloud_events.taken]
+    assert (kinds[0], kinds[-1]) == (f"{title}.Started", "Application Completed.Finished")
+    assert spans[phase].attributes["keptn.deployment.app.name"] == "application/shop"
+
+
+async def test_phases_of_an_app_are_none_of_an_application(telling):
+    telling.signals.emit(of_application(app_version()), "AppDeploy", "Finished")
+    assert await telling.spans() == {}
 
 
 async def test_the_ids_are_those_that_the_objects_carry(telling):
