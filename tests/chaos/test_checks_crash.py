@@ -19,7 +19,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.placement.confirmation import CONFIRMED
 from helpers.faults.crashing import Plan, live
-from helpers.placement_flow import config_map, flow_in, members_of, two_planes
+from helpers.placement_flow import PLACING, config_map, flow_in, members_of, two_planes
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,17 +27,7 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.ma
 NAME = "applications.placement.harbourmaster.dev/app"
 MANY = 400.0
 """Seconds for all lives together."""
-SETTINGS = {
-    "controllers": ["metrics", "lifecycle", "placement"],
-    "placement": {
-        "enabled": True,
-        "members": {
-            "probeIntervalSeconds": 0.5,
-            "requestTimeoutSeconds": 2,
-            "allowedAddresses": ["127.0.0.0/8", "::1"],
-        },
-    },
-}
+SETTINGS = {"controllers": ["metrics", "lifecycle", "placement"], "placement": PLACING}
 
 
 @pytest.fixture(scope="module")

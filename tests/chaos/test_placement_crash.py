@@ -15,7 +15,7 @@ from harbourmaster.controller.placement import session
 from harbourmaster.placement.confirmation import CONFIRMED
 from harbourmaster.placement.deployed import ALLOW_COPY
 from helpers.faults.crashing import MortalClient, Plan, live
-from helpers.placement_flow import config_map, flow_in, members_of, two_planes
+from helpers.placement_flow import PLACING, config_map, flow_in, members_of, two_planes
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -23,17 +23,7 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.ma
 NAME = "applications.placement.harbourmaster.dev/app"
 MANY = 120.0
 """Seconds for all lives together."""
-SETTINGS = {
-    "controllers": ["placement"],
-    "placement": {
-        "enabled": True,
-        "members": {
-            "probeIntervalSeconds": 0.5,
-            "requestTimeoutSeconds": 2,
-            "allowedAddresses": ["127.0.0.0/8", "::1"],
-        },
-    },
-}
+SETTINGS = {"controllers": ["placement"], "placement": PLACING}
 
 
 @pytest.fixture(scope="module")

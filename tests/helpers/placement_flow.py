@@ -306,6 +306,15 @@ FLAGS = (
     "--leader-election-renew-deadline-seconds=2",
     "--leader-election-retry-period-seconds=1",
 )
+PLACING = {
+    "enabled": True,
+    "members": {
+        "probeIntervalSeconds": 0.5,
+        "requestTimeoutSeconds": 2,
+        "allowedAddresses": ["127.0.0.0/8", "::1"],
+    },
+}
+"""The settings of placement in a process that runs the controllers."""
 
 
 @contextlib.asynccontextmanager
