@@ -82,7 +82,7 @@ class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level, error = record.levelno, record.exc_info or None
         if record.name == "asyncio" and error and isinstance(error[1], OSError):
-            # A peer closed a connection for which nobody waits any more.
+            # A peer closed a connection that no caller waits for any more.
             level = logging.DEBUG
         try:
             get_logger(record.name).log(level, record.getMessage(), exc_info=error)
