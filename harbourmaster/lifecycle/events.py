@@ -80,6 +80,11 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "WorkloadDeployFinished": ("WorkloadDeploySucceeded",),
     "WorkloadDeployFailed": ("WorkloadDeployErrored",),
     "WorkloadDeployReconcileError": ("WorkloadDeployReconcileErrored",),
+    "WorkloadStageStarted": ("WorkloadStageStarted",),
+    "WorkloadStageFinished": ("WorkloadStageSucceeded",),
+    "WorkloadStageHeld": ("WorkloadStageErrored",),
+    "WorkloadStagePromoted": ("WorkloadStagePromoted",),
+    "WorkloadStageRefused": ("WorkloadStageRefused",),
     "WorkloadPostDeployTasksStarted": ("WorkloadPostDeployTasksStarted",),
     "WorkloadPostDeployTasksFinished": ("WorkloadPostDeployTasksSucceeded",),
     "WorkloadPostDeployTasksFailed": ("WorkloadPostDeployTasksErrored",),
@@ -93,6 +98,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "ReconcileTaskFailed": ("ReconcileTaskErrored",),
     "ReconcileEvaluationStatusChanged": ("ReconcileEvaluation",),
     "ReconcileEvaluationFailed": ("ReconcileEvaluationErrored",),
+    "ReconcileAnalysisStatusChanged": ("ReconcileAnalysis",),
+    "ReconcileAnalysisFailed": ("ReconcileAnalysisErrored",),
     "ReconcileEvaluationReconcileTimeout": ("ReconcileEvaluationReconcileTimeout",),
     "ReconcileEvaluationReconcileError": ("ReconcileEvaluationReconcileErrored",),
     "ReconcileConfigFailed": ("ReconcileConfigErrored",),
@@ -103,6 +110,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "TaskPodFailed": ("TaskPodFailed",),
     "CreateEvaluationNotFound": ("CreateEvaluationNotFound",),
     "ReferenceRefused": ("ReferenceRefused",),
+    "CreateAnalysisNotFound": ("CreateAnalysisNotFound",),
+    "CreateAnalysisFailed": ("CreateAnalysisErrored",),
     "CreateEvaluationFailed": ("CreateEvaluationErrored",),
     "CreateEvaluationDefinitionIgnored": ("CreateEvaluationDefinitionIgnored",),
     "CreateAppFailed": ("CreateAppErrored",),
@@ -180,6 +189,9 @@ LONG_NAMES: Final = {
     APPLICATION_COMPLETED: "Application Completed",
     WORKLOAD_COMPLETED: "Workload Completed",
     DEPRECATED: "Deprecated",
+    "WorkloadStage": "Workload Stage",
+    "ReconcileAnalysis": "Reconcile Analysis",
+    "CreateAnalysis": "Create Analysis",
     "ReconcileEvaluation": "Reconcile Evaluation",
     "ReconcileTask": "Reconcile Task",
     "ReconcileWorkload": "Reconcile Workloads",
@@ -217,7 +229,7 @@ _TEXTS: Final = {
 }
 _NORMAL: Final = frozenset(
     (
-        *(STARTED, FINISHED, "StatusChanged", "OwnersShared"),
+        *(STARTED, FINISHED, "StatusChanged", "OwnersShared", "Promoted"),
         *("AppVersionNotFound", "ReconcileWorkloadNotFound"),
     )
 )

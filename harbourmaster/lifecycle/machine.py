@@ -28,9 +28,11 @@ from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     ItemStatus,
     WorkloadState,
+    WorkloadVersion,
     WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.phases import (
+    ANALYSIS,
     APP_CHECKS,
     COMPLETED_PHASE,
     EVALUATION,
@@ -44,13 +46,14 @@ from harbourmaster.lifecycle.phases import (
     state_of,
 )
 from harbourmaster.lifecycle.reruns import checks_to_repeat, is_rerun_wanted, rerun_notice
+from harbourmaster.lifecycle.stages import NO_STAGE, advance_stages, is_staging
 from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime
 
-    from harbourmaster.lifecycle.model import Version, WorkloadVersion
+    from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase, Status
     from harbourmaster.lifecycle.steps import Inputs, Rules
 
@@ -77,7 +80,7 @@ def overall_state(states: Collection[str], expected: int) -> str:
     return WARNING if WARNING in states else SUCCEEDED
 
 
-_WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation"}
+_WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation", ANALYSIS: "Analysis"}
 
 
 def _run_checks(
@@ -105,11 +108,15 @@ def _run_checks(
     if state == FAILED and not rules.is_blocking:
         state = WARNING
     return Step(
-        status=replace(status, **{phase.items: tuple(after), phase.state: state}),
+        status=replace(status, **{phase.items: tuple(after)}, **_state_field(phase, state)),
         state=state,
         notices=tuple(notices),
         creations=tuple(creations),
     )
+
+
+def _state_field(phase: Phase, state: str) -> dict[str, str]:
+    return {phase.state: state} if phase.state else {}
 
 
 def _follow_item(
@@ -188,32 +195,55 @@ def _deploy_app(version: AppVersion, status: AppVersionStatus, inputs: Inputs) -
 
 
 def _deploy_workload(
-    status: WorkloadVersionStatus, inputs: Inputs, rules: Rules, now: datetime
+    version: WorkloadVersion,
+    status: WorkloadVersionStatus,
+    inputs: Inputs,
+    rules: Rules,
+    now: datetime,
 ) -> Step:
     """Wait until the pods are ready, and not longer than the timeout (keptn-spec 3.5).
 
-    The phase Progressing releases the pods' gates. Pods that are ready count also after the
-    timeout, which begins again after a pause of the rollout, as a progress deadline does.
+    The phase Progressing releases the pods' gates, all at once or in stages. Pods that are ready
+    count also after the timeout, which begins again after a pause of the rollout, as a progress
+    deadline does, and after the last stage.
     """
     started = status.deployment_start_time or format_rfc3339(now)
     status = replace(status, deployment_start_time=started, deployment_status=PROGRESSING)
+    notices: tuple[PhaseNotice, ...] = ()
+    if is_staging(replace(version, status=status)):
+        step = advance_stages(
+            replace(version, status=status),
+            inputs,
+            rules,
+            now,
+            lambda phase, status: _run_checks(phase, version, status, inputs, rules, now),
+        )
+        if step.state != SUCCEEDED or not isinstance(step.status, WorkloadVersionStatus):
+            return step
+        status, notices = step.status, step.notices
     if inputs.is_deployed:
-        return Step(status=replace(status, deployment_status=SUCCEEDED), state=SUCCEEDED)
+        status = replace(status, deployment_status=SUCCEEDED)
+        return Step(status=status, state=SUCCEEDED, notices=notices)
     if inputs.resumed is None:
-        return Step(status=status, state=PROGRESSING)
+        return Step(status=status, state=PROGRESSING, notices=notices)
     began = parse_rfc3339(started)
     began = max(began, min(moment(inputs.resumed) or began, now))
+    if status.stage is not None:
+        began = max(began, parse_rfc3339(status.stage.since))
     left = (began + timedelta(seconds=rules.observability_timeout) - now).total_seconds()
     if left > 0 or inputs.is_deployed is None:
         return Step(
             status=status,
             state=PROGRESSING,
+            notices=notices,
             requeue_after=left,
             needs_look=inputs.is_deployed is None,
         )
     name = WORKLOAD_DEPLOY.name
     late = PhaseNotice(phase=name, state="Finished", text="has reached timeout", warning=True)
-    return Step(status=replace(status, deployment_status=FAILED), state=FAILED, notices=(late,))
+    return Step(
+        status=replace(status, deployment_status=FAILED), state=FAILED, notices=(*notices, late)
+    )
 
 
 def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Step:
@@ -309,8 +339,8 @@ def _run(
         return _run_checks(phase, version, status, inputs, rules, now)
     if isinstance(version, AppVersion) and isinstance(status, AppVersionStatus):
         return _deploy_app(version, status, inputs)
-    if isinstance(status, WorkloadVersionStatus):
-        return _deploy_workload(status, inputs, rules, now)
+    if isinstance(version, WorkloadVersion) and isinstance(status, WorkloadVersionStatus):
+        return _deploy_workload(version, status, inputs, rules, now)
     raise TypeError(f"{type(status).__name__} is not a status of a {type(version).__name__}")
 
 
@@ -333,4 +363,4 @@ def resume(version: WorkloadVersion) -> WorkloadVersionStatus:
     """Return the status with which a superseded version goes on, after a rollback to it."""
     status, left = version.status, _states(version, {DEPRECATED}, PENDING)
     state = PROGRESSING if status.current_phase else PENDING
-    return replace(status, status=state, end_time="", deployment_start_time="", **left)
+    return replace(status, status=state, end_time="", deployment_start_time="", **NO_STAGE, **left)

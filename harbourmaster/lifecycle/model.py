@@ -204,6 +204,15 @@ class WorkloadSpec(Checks, frozen=True, kw_only=True):
     version: str
     resource_reference: ResourceReference
     metadata: dict[str, str] = {}
+    stages: str = ""
+    """The pods that are released one stage after the other, as ``gates.stages`` reads it. Ours."""
+    stage_pause: str = ""
+    stages_on_first: bool = False
+    """Whether stages apply although no other version serves."""
+    stage_tasks: tuple[str, ...] = ()
+    stage_evaluations: tuple[str, ...] = ()
+    stage_analyses: tuple[str, ...] = ()
+    """The definitions to run at the end of each stage."""
 
 
 class Workload(_Wire, frozen=True, kw_only=True):
@@ -230,6 +239,37 @@ class FailedNode(_Wire, frozen=True, kw_only=True):
     expires: str = ""
 
 
+class StageResult(_Wire, frozen=True, kw_only=True):
+    """The end of a stage: Passed, Warning or Promoted, or Failed and held."""
+
+    number: int
+    state: str
+    end_time: str = ""
+    released: int = 0
+    """The number of pods of the version that were released."""
+    message: str = ""
+
+
+class StageStatus(_Wire, frozen=True, kw_only=True):
+    """The stage of a version; ``number`` begins with 1 and is 0 where stages do not apply. Ours."""
+
+    number: int = 0
+    of: int = 0
+    state: str = ""
+    """One of those in ``lifecycle.stages``."""
+    message: str = ""
+    """Why it is held, or why stages do not apply."""
+    since: str = ""
+    """The time of the last change of number or state."""
+    wanted: int = 0
+    allowed: int = 0
+    released: int = 0
+    """The numbers of pods at that time."""
+    token: str = ""
+    """The promotion that was carried out last."""
+    results: tuple[StageResult, ...] = ()
+
+
 class WorkloadVersionStatus(_Phases, frozen=True, kw_only=True):
     """The phases of a workload."""
 
@@ -238,6 +278,11 @@ class WorkloadVersionStatus(_Phases, frozen=True, kw_only=True):
     deployment_start_time: str = ""
     app_context_metadata: dict[str, str] = {}
     failed_nodes: tuple[FailedNode, ...] = ()
+    stage: StageStatus | None = None
+    stage_task_status: tuple[ItemStatus, ...] = ()
+    stage_evaluation_status: tuple[ItemStatus, ...] = ()
+    stage_analysis_status: tuple[ItemStatus, ...] = ()
+    """The checks of the current stage."""
 
 
 class WorkloadVersion(_Wire, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ The same machine moves both through their phases (keptn-spec 3.0, 3.3, 3.5).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from harbourmaster.lifecycle.model import (
     WARNING,
     AppVersion,
     AppVersionStatus,
+    WorkloadVersion,
     WorkloadVersionStatus,
 )
 
@@ -26,6 +28,7 @@ Status: TypeAlias = AppVersionStatus | WorkloadVersionStatus
 
 TASK: Final = "KeptnTask"
 EVALUATION: Final = "KeptnEvaluation"
+ANALYSIS: Final = "Analysis"
 COMPLETED_PHASE: Final = "Completed"
 """Value of ``currentPhase`` at the end."""
 PASSED: Final = frozenset((SUCCEEDED, WARNING))
@@ -40,6 +43,7 @@ class Phase(Struct, frozen=True, gc=False):
     name: str
     """The short name, as in ``currentPhase`` and in reasons of events."""
     state: str
+    """Empty for the checks of a stage, whose state is that of the stage."""
     kind: str = ""
     """The kind of its children; empty for the deployment, which has none."""
     items: str = ""
@@ -109,6 +113,29 @@ WORKLOAD_PHASES: Final = (
 )
 
 
+@cache
+def stage_phases(number: int) -> tuple[Phase, ...]:
+    """Return the checks at the end of a stage, which all run at once."""
+    kinds = (
+        (TASK, "Tasks", "stage_task_status", "stage_tasks", ""),
+        (EVALUATION, "Evaluations", "stage_evaluation_status", "stage_evaluations", "-eval"),
+        (ANALYSIS, "Analyses", "stage_analysis_status", "stage_analyses", "-analysis"),
+    )
+    return tuple(
+        Phase(f"WorkloadStage{word}", "", kind, items, checks, f"stage-{number}{suffix}")
+        for kind, word, items, checks, suffix in kinds
+    )
+
+
+def check_phases(version: Version) -> tuple[Phase, ...]:
+    """Return the phases with checks, and those of the current stage in the place of theirs."""
+    phases = phases_of(version)
+    if not isinstance(version, WorkloadVersion) or not version.status.stage:
+        return tuple(phase for phase in phases if phase.kind)
+    staged = stage_phases(version.status.stage.number)
+    return (*phases[:2], *staged, *phases[3:])
+
+
 def phases_of(version: Version) -> tuple[Phase, ...]:
     """Return all phases in order, including the promotion, which may be off."""
     if isinstance(version, AppVersion):
@@ -123,7 +150,7 @@ def has_checks(version: Version) -> bool:
 
 def state_of(status: Status, phase: Phase) -> str:
     """Return the state of the phase."""
-    state: str = getattr(status, phase.state)
+    state: str = getattr(status, phase.state, "")
     return state
 
 

@@ -21,6 +21,23 @@ class Child(Struct, frozen=True, gc=False):
     state: str = ""
 
 
+class StagedPods(Struct, frozen=True, gc=False, kw_only=True):
+    """The pods of a version that is released in stages, and what its owner says of others."""
+
+    wanted: int | None
+    """The number of pods at the end; None while the owner's status is of a former template."""
+    are_others_serving: bool = False
+    """Whether another version of the workload has available pods."""
+    refusal: str = ""
+    """Why stages do not apply to an owner of this kind or with this strategy."""
+    released: int = 0
+    """The released pods that have not ended and are not being deleted."""
+    ready_since: str | None = None
+    """The time at which the last of the released pods became ready; None if one is not ready."""
+    progressed: str = ""
+    """The time at which a released pod became ready last."""
+
+
 class Inputs(Struct, frozen=True, kw_only=True):
     """The inputs of a version's next step, besides the version itself."""
 
@@ -38,6 +55,8 @@ class Inputs(Struct, frozen=True, kw_only=True):
     """States of an app's workloads; a missing one has no KeptnWorkloadVersion."""
     is_deployed: bool | None = None
     """Whether a workload's pods are ready; None if that was not checked yet."""
+    pods: StagedPods | None = None
+    """The pods of a version with stages; None if they were not counted yet."""
     resumed: str | None = ""
     """The time at which its rollout went on after its last pause, if any; None while it pauses."""
 

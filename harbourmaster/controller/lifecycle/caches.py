@@ -18,6 +18,12 @@ from harbourmaster.controller.lifecycle.function_maps import (
 )
 from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout, rank
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
+from harbourmaster.controller.lifecycle.staged_releases import (
+    SELECTOR,
+    StagedReleases,
+    decode_staged,
+    versions_of_staged,
+)
 from harbourmaster.controller.lifecycle.started_pods import (
     decode_started,
     selector,
@@ -45,7 +51,7 @@ from harbourmaster.lifecycle.gated_pods import (
     versions_of_pod,
 )
 from harbourmaster.lifecycle.jobs import NONCE
-from harbourmaster.lifecycle.phases import phases_of
+from harbourmaster.lifecycle.phases import check_phases
 from harbourmaster.lifecycle.task_pods import decode_task_pod
 from harbourmaster.lifecycle.workload_owners import current_versions
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners
@@ -57,6 +63,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.function_maps import FunctionMap
     from harbourmaster.controller.lifecycle.owners import Owner
+    from harbourmaster.controller.lifecycle.staged_releases import StagedPod
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.evaluation.model import Metric
@@ -197,6 +204,13 @@ class LifecycleCaches(Caches):
             label_selector=NONCE,
             name="task-pods",
         )
+        self.staged_pods: Reflector[StagedPod] = self.cache(
+            resources.PODS,
+            decode_staged,
+            {BY_VERSION: versions_of_staged},
+            label_selector=SELECTOR,
+            name="staged-pods",
+        )
         self.started_pods: Reflector[StartedPod] | None = None
         if scheduler.records_nodes:
             self.started_pods = self.cache(
@@ -219,11 +233,25 @@ class LifecycleCaches(Caches):
         self.newest_requests = WrittenObjects(self.creation_requests.store)
         self.newest_apps = WrittenObjects(self.apps.store)
         self.newest_workloads = WrittenObjects(self.workloads.store)
+        self.staged_releases = StagedReleases(client, self)
 
     def find_owner(self, uid: str) -> Owner | None:
         """Return the cached owner of pods with this uid, if there is one."""
         owners = (owner for store in self.owners.values() for owner in store.by_index(BY_UID, uid))
         return next(owners, None)
+
+    def alike_replica_sets(self, replica_set: Owner) -> Iterator[Owner]:
+        """Return the other ReplicaSets of the same Deployment or Rollout."""
+        return alike_replica_sets(self.replica_sets.store, replica_set)
+
+    def owners_of(self, version: model.WorkloadVersion) -> dict[str, tuple[str, Owner]]:
+        """Return kind and object of those owners of the version's pods that are cached, by uid."""
+        return {
+            uid: (kind, owner)
+            for uid in recorded_owners(version)
+            for kind, store in self.owners.items()
+            for owner in store.by_index(BY_UID, uid)
+        }
 
     def is_idle(self, namespace: str, names: Names) -> bool:
         """Whether the current owner of a workload version wants no pods.
@@ -302,8 +330,7 @@ def _children(version: model.Version) -> list[str]:
         return []
     return [
         f"{version.metadata.namespace}/{item.name}"
-        for phase in phases_of(version)
-        if phase.kind
+        for phase in check_phases(version)
         for item in getattr(version.status, phase.items)
         if item.name
     ]
@@ -312,12 +339,7 @@ def _children(version: model.Version) -> list[str]:
 def _definitions(version: model.Version) -> set[str]:
     if version.status.is_finished:
         return set()
-    return {
-        name
-        for phase in phases_of(version)
-        if phase.kind
-        for name in getattr(version.spec, phase.checks)
-    }
+    return {name for phase in check_phases(version) for name in getattr(version.spec, phase.checks)}
 
 
 def _job_of_task(task: model.Task) -> list[str]:

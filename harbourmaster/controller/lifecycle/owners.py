@@ -134,6 +134,7 @@ class OwnerStatus(Struct, frozen=True, gc=False, rename="camel"):
     updated_replicas: int = 0
     current_revision: str = ""
     update_revision: str = ""
+    current_number_scheduled: int = 0
     desired_number_scheduled: int = 0
     number_ready: int = 0
     updated_number_scheduled: int = 0

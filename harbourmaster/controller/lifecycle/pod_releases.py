@@ -6,7 +6,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import PODS
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.release import CHECKS_KEY, annotation, removal, wakeup_patch
@@ -56,6 +56,12 @@ class PodReleaser:
                     await _patch(self._client, live, _release_operations(live, added))
         self._released[pod.key] = cached or pod
         self._log.debug("pod released", pod=pod.key)
+
+    async def label(self, pod: Pod, key: str, value: str) -> None:
+        """Add a label, beside those that its owner selects it by."""
+        path = f"/metadata/labels/{escape(key)}"
+        test = {"op": "test", "path": "/metadata/uid", "value": pod.uid}
+        await _patch(self._client, pod, [test, {"op": "add", "path": path, "value": value}])
 
     async def end_provisional_state(self, pod: Pod, added: Mapping[str, str]) -> None:
         """Add the annotations that admission could not decide on, and remove its own."""

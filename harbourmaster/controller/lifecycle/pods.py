@@ -41,11 +41,13 @@ from harbourmaster.gates.release import (
     WAITING,
     may_release,
 )
+from harbourmaster.gates.stages import STAGE_KEY, STAGED, STAGED_LABEL
 from harbourmaster.gates.waits import MET, TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.lifecycle.gate_verdict import why_orphaned
 from harbourmaster.lifecycle.gate_waits import REPEAT
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.wait_items import WaitReport, wait_report
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from harbourmaster.gates.version import Container
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 LOOK_AGAIN: Final = PATIENCE + 1.0
 """Seconds after which a pod without a workload version is reconciled again."""
@@ -82,6 +85,8 @@ class GatedPodReconciler:
         self._releaser = PodReleaser(context)
         self._reporter = PodReporter(context)
         self._wakeups = SchedulerWakeups(context)
+        self._staged = context.caches.staged_releases
+        self._staged.begin_term()
         self._wake = wake
         # Workloads that are being reconciled, with the keys of the pods that wait for that.
         self._busy: dict[str, set[str]] = {}
@@ -195,8 +200,8 @@ class GatedPodReconciler:
         if pod.is_in_scheduler:
             until_late = await self._wakeups.update(pod, version, may_run=may_run)
             requeue_after = _earliest(requeue_after, until_late)
-        elif may_run:
-            await self._releaser.release(pod)
+        elif may_run and version is not None:
+            await self._release_in_stage(pod, version)
         if may_run:
             return None
         if obstacle is not None:
@@ -204,6 +209,19 @@ class GatedPodReconciler:
             if obstacle.error is not None:
                 raise obstacle.error
         return LOOK_AGAIN if version is None else requeue_after
+
+    async def _release_in_stage(self, pod: Pod, version: WorkloadVersion) -> None:
+        """Release a pod, if the stage of its version has a place for it. Raises ApiError."""
+        stage = version.status.stage
+        if not is_staging(version):
+            number = str(stage.number) if stage is not None and stage.number else ""
+        elif STAGED_LABEL not in pod.labels:
+            # Admission could not decide on it completely; the watch brings the change.
+            await self._releaser.label(pod, STAGED_LABEL, STAGED)
+            return
+        elif not (number := await self._staged.take(pod, version)):
+            return
+        await self._releaser.release(pod, {STAGE_KEY: number} if number else None)
 
     async def _decide_provisional(self, pod: Pod) -> float | None:
         """Decide on a pod that admission could not decide on completely (decision D7)."""
@@ -258,7 +276,8 @@ class GatedPodReconciler:
         """Release or report a pod that waits too long; else return the seconds until then."""
         settings = self._context.settings
         limit = settings.max_gate_age_seconds
-        if not limit or not pod.creation_timestamp or self._waits_for_a_node(pod):
+        is_exempt = STAGED_LABEL in pod.labels or self._waits_for_a_node(pod)
+        if not limit or not pod.creation_timestamp or is_exempt:
             return None
         age = (self._context.now() - parse_rfc3339(pod.creation_timestamp)).total_seconds()
         if age < limit:

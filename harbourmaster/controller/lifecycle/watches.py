@@ -28,6 +28,7 @@ from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_R
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET, SUPPORTED
 from harbourmaster.lifecycle.gated_pods import app_mark, versions_of_pod, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.subjects import subject
 from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
@@ -145,6 +146,7 @@ class Watches:
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
         self._connect_owners()
+        caches.staged_pods.subscribe(self._on_staged_pods)
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
@@ -176,6 +178,8 @@ class Watches:
             cache = caches.by_resource[SUPPORTED[kind]]
             for name, find in by_version.items():
                 self._on(cache, name, partial(self._find_by_owners, find, kind))
+            # Scaling changes the number of pods that a stage allows.
+            self._on(cache, GATES, partial(self._find_by_owners, self._pods_with_place, kind))
             place = partial(_idle_place, cache.store)
             self._on(cache, APP_VERSIONS, self._by_index(caches.app_versions, BY_LISTED, place))
 
@@ -293,9 +297,26 @@ class Watches:
             changed.append(key)
         return self._waiting_pods(str)(frozenset(changed))
 
+    def _on_staged_pods(self, keys: frozenset[str]) -> None:
+        versions = self._caches.staged_releases.observe(keys)
+        self._wake(WORKLOAD_VERSIONS, lambda keys: keys)(frozenset(versions))
+        self._wake(GATES, self._pods_with_place)(frozenset(versions))
+
+    def _pods_with_place(self, keys: Iterable[str]) -> Iterable[str]:
+        """Return the waiting pods of those versions whose stage has a place for one."""
+        caches = self._caches
+        for key in keys:
+            version = caches.workload_versions.store.get(key)
+            if (
+                version is not None
+                and is_staging(version)
+                and caches.staged_releases.room(version) > 0
+            ):
+                yield from self._waiting_pods(str)(frozenset((key,)))
+
     def _decisive_fields(self, version: WorkloadVersion) -> tuple[object, ...]:
         """Return what decides on the pods of a version; those in a scheduler depend on more."""
-        decisive = (approval(version).is_given, recorded_owners(version))
+        decisive = (approval(version).is_given, recorded_owners(version), version.status.stage)
         if not self._caches.has_scheduler:
             return decisive
         status = version.status

@@ -13,7 +13,6 @@ from harbourmaster.api.resources import WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import (
     BY_APP,
     BY_OWNER,
-    BY_UID,
     BY_VERSION,
     BY_WORKLOAD,
     alike_replica_sets,
@@ -70,6 +69,7 @@ class DeploymentCheck:
         self._siblings = partial(alike_replica_sets, self._replica_sets)
         self._rollouts = caches.rollouts.store
         self._owners = caches.owners
+        self._owners_of = caches.owners_of
 
     async def look(self, version: WorkloadVersion, *, live: bool = True) -> tuple[bool, str]:
         """Return whether every owner has all its pods ready, and why that cannot be known.
@@ -83,7 +83,7 @@ class DeploymentCheck:
                 f"{reference.kind} {reference.name} owns the pods, and only these kinds can be "
                 f"followed: {known}"
             )
-        owners = self._recorded_owners(version)
+        owners = self._owners_of(version)
         if not owners and live:
             owner = await self._live(version, reference.kind, reference.name)
             if owner is not None and owner.metadata.uid in recorded_owners(version):
@@ -111,7 +111,7 @@ class DeploymentCheck:
 
     def resumed(self, version: WorkloadVersion) -> str | None:
         """Return when the Rollout of a version went on after its last pause, see ``Inputs``."""
-        owners = self._recorded_owners(version).values()
+        owners = self._owners_of(version).values()
         rollouts = [rollout for _, owner in owners for rollout in self._rollouts_of(owner)]
         times = [rollout.status.resumed for rollout in rollouts if rollout]
         return max(times, key=lambda time: "paused" if time is None else time, default="")
@@ -126,7 +126,7 @@ class DeploymentCheck:
             return False
         if version.spec.version in current_versions(workload):
             return await self.is_gone(workload)
-        owners = self._recorded_owners(version)
+        owners = self._owners_of(version)
         if not owners:
             # The watch may be behind.
             return await self._live(version, reference.kind, reference.name) is None
@@ -156,7 +156,7 @@ class DeploymentCheck:
         versions, current = self._versions.by_index(BY_WORKLOAD, place), workload.spec.version
         followed = {}
         for version in sorted(versions, key=lambda version: version.spec.version != current):
-            for kind, owner in self._recorded_owners(version).values():
+            for kind, owner in self._owners_of(version).values():
                 newest = self._newest(name, kind, owner)
                 if newest is None:
                     return False
@@ -192,20 +192,11 @@ class DeploymentCheck:
 
     def has_no_pods(self, version: WorkloadVersion) -> bool:
         """Whether all known owners of its pods are scaled to zero, or are older ReplicaSets."""
-        owners = self._recorded_owners(version).values()
+        owners = self._owners_of(version).values()
         return bool(owners) and not any(
             is_newest(self._replica_sets, owner) and (owner.wants_pods or owner.status.replicas)
             for _, owner in owners
         )
-
-    def _recorded_owners(self, version: WorkloadVersion) -> dict[str, tuple[str, Owner]]:
-        """Return kind and object of those owners of the version that are cached, by uid."""
-        return {
-            uid: (kind, owner)
-            for uid in recorded_owners(version)
-            for kind, store in self._owners.items()
-            for owner in store.by_index(BY_UID, uid)
-        }
 
     async def _live(self, version: WorkloadVersion, kind: str, name: str) -> Owner | None:
         namespace = version.metadata.namespace
@@ -213,7 +204,7 @@ class DeploymentCheck:
 
     def _is_deployed(self, version: WorkloadVersion, kind: str, owner: Owner) -> bool:
         if kind == REPLICA_SET:
-            return self._is_replica_set_deployed(owner)
+            return self._is_replica_set_deployed(version, owner)
         status, kept = owner.status, owner.spec.kept_pods
         if kind == DAEMON_SET:
             wanted, ready = status.desired_number_scheduled, status.number_ready
@@ -232,11 +223,13 @@ class DeploymentCheck:
             )
         )
 
-    def _is_replica_set_deployed(self, owner: Owner) -> bool:
+    def _is_replica_set_deployed(self, version: WorkloadVersion, owner: Owner) -> bool:
         """Decide by the ReplicaSet's own status, or by that of its Rollout if it has one.
 
-        With no replicas it is deployed only if no other ReplicaSet has replaced it.
+        With no replicas it is deployed only if no other ReplicaSet has replaced it. One with stages
+        has all its pods at the end of the last of them.
         """
+        is_complete_wanted = self._is_complete_wanted or bool(version.spec.stages)
         metadata, status, wanted = owner.metadata, owner.status, _desired_replicas(owner)
         rollouts = self._rollouts_of(owner)
         own = Rollout(
@@ -248,7 +241,7 @@ class DeploymentCheck:
             is_superseded=wanted == 0 and any(map(_desired_replicas, self._siblings(owner))),
         )
         if not rollouts or not is_deployed(own):
-            return is_deployed(own) and not (self._is_complete_wanted and self._has_others(owner))
+            return is_deployed(own) and not (is_complete_wanted and self._has_others(owner))
         rollout = rollouts[0]
         return rollout is not None and is_deployed(
             Rollout(
@@ -298,6 +291,7 @@ class WorkloadVersionReconciler:
         self._signals = context.signals
         self._app_versions = caches.app_versions.store
         self._deployed = DeploymentCheck(context)
+        self._staged = caches.staged_releases
         self._versions = PhaseRunner(
             context, WORKLOAD_VERSIONS, caches.workload_versions, WorkloadVersion
         )
@@ -389,4 +383,5 @@ class WorkloadVersionReconciler:
             )
         self._versions.report_once(version, _OWNER, notice)
         resumed = "" if complaint else self._deployed.resumed(version)
-        return replace(inputs, is_deployed=is_deployed, resumed=resumed)
+        pods = await self._staged.look(version) if version.spec.stages else None
+        return replace(inputs, is_deployed=is_deployed, resumed=resumed, pods=pods)
