@@ -126,7 +126,7 @@ def pod_attacks(ids):
     yield "all tolerations", "PATCH", running, everything, patch, "at most one toleration"
     yield "no execute", "PATCH", running, evicting, patch, "at most one toleration"
     labels = {"metadata": {"labels": {"app": "payments"}}}
-    yield "labels", "PATCH", running, labels, MERGE, "no metadata of a pod"
+    yield "labels", "PATCH", running, labels, MERGE, "only the label gates.harbourmaster.dev/staged"
     finalizers = {"metadata": {"finalizers": ["example.com/forever"]}}
     yield "finalizers", "PATCH", running, finalizers, MERGE, "no metadata of a pod"
     owners = {"metadata": {"ownerReferences": [owner("KeptnTask", "checked", ids.task)]}}
@@ -279,6 +279,8 @@ def legitimate(ids):
     gate = {"op": "remove", "path": "/spec/schedulingGates/0"}
     freed = at(ids.waiting, gate, {**removed, "value": "true"})
     yield "release", "PATCH", waiting, freed, patch
+    staged = {"op": "add", "path": "/metadata/labels/gates.harbourmaster.dev~1staged"}
+    yield "label", "PATCH", waiting, at(ids.waiting, {**staged, "value": "true"}), patch
     completed = {
         "keptn.sh/workload": "cart",
         "keptn.sh/version": "2.0",
