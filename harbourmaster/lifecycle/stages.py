@@ -142,7 +142,7 @@ def _advance_once(
         return _pause(status, stage, pods, stages.pause, ready, now)
     if stage.state == PAUSED:
         return _change(status, pods, now, state=RELEASING)
-    return _await_pods(status, stage, pods, rules, now)
+    return _await_pods(version, stage, pods, rules, now)
 
 
 def _pause(
@@ -188,7 +188,7 @@ def _begin(version: WorkloadVersion, pods: StagedPods, now: datetime) -> Step:
 def _enter(
     version: WorkloadVersion, stage: StageStatus, pods: StagedPods, now: datetime, number: int
 ) -> Step:
-    """Begin with a stage, or end them if there is none of that number."""
+    """Begin with a stage, or end them if that number is higher than the last."""
     stages, wanted = _read(version), pods.wanted or 0
     status = replace(version.status, stage=stage, **_NO_ITEMS)
     if number > stage.of:
@@ -200,7 +200,7 @@ def _enter(
 
 
 def _await_pods(
-    status: WorkloadVersionStatus,
+    version: WorkloadVersion,
     stage: StageStatus,
     pods: StagedPods,
     rules: Rules,
@@ -210,10 +210,24 @@ def _await_pods(
     began = max(moment(stage.since) or now, moment(pods.progressed) or moment(stage.since) or now)
     left = (began + timedelta(seconds=rules.observability_timeout) - now).total_seconds()
     if left > 0:
-        return Step(status=status, state=PROGRESSING, requeue_after=left)
+        return Step(status=version.status, state=PROGRESSING, requeue_after=left)
     text = f"its pods are not ready after {rules.observability_timeout:g} s"
-    step = _change(status, pods, now, state=HELD, message=text)
-    return replace(step, notices=(_held(stage, text),))
+    return _hold(version, version.status, stage, pods, text, now)
+
+
+def _hold(
+    version: WorkloadVersion,
+    status: WorkloadVersionStatus,
+    stage: StageStatus,
+    pods: StagedPods,
+    text: str,
+    now: datetime,
+) -> Step:
+    allowed = _read(version).allowance(stage.number, pods.wanted or 0)
+    status = replace(status, stage=stage)
+    step = _change(status, pods, now, state=HELD, message=text, allowed=allowed)
+    text = f"stage {stage.number} of {stage.of} is held: {text}"
+    return replace(step, notices=(PhaseNotice(phase=PHASE, state="Held", text=text),))
 
 
 def _check(
@@ -243,9 +257,8 @@ def _check(
         ]
         text = f"{', '.join(failed)} failed"
         stage = _with_result(stage, FAILED, pods, now, text)
-        status = replace(status, stage=stage)
-        held = _change(status, pods, now, state=HELD, message=text, allowed=pods.released)
-        return replace(held, notices=(*notices, _held(stage, text)))
+        held = _hold(version, status, stage, pods, text, now)
+        return replace(held, notices=(*notices, *held.notices))
     if not states <= COMPLETED:
         return Step(status=status, state=PROGRESSING, notices=tuple(notices), creations=creations)
     result = WARNING if WARNING in states else _PASSED
@@ -280,7 +293,8 @@ def _promote(
     notes = version.metadata.annotations
     why = notes.get(PROMOTE_REASON_KEY) or "no reason is given"
     text = f"stage {stage.number} of {stage.of} was ended by {notes[PROMOTE_BY_KEY]}: {why}"
-    stage = _with_result(stage, _PROMOTED, pods, now, text)
+    following = _read(version).next(stage.number, pods.wanted or 0) or stage.of + 1
+    stage, number = _with_result(stage, _PROMOTED, pods, now, text), max(number, following)
     step = _enter(version, stage, pods, now, number)
     notice = PhaseNotice(phase=PHASE, state="Promoted", text=text)
     return replace(step, notices=(notice, *step.notices))
@@ -312,12 +326,6 @@ def _change(
     )
     state = SUCCEEDED if stage.state in OVER else PROGRESSING
     return Step(status=replace(status, stage=stage), state=state)
-
-
-def _held(stage: StageStatus, text: str) -> PhaseNotice:
-    return PhaseNotice(
-        phase=PHASE, state="Held", text=f"stage {stage.number} of {stage.of} is held: {text}"
-    )
 
 
 def _read(version: WorkloadVersion) -> Stages:

@@ -44,6 +44,7 @@ SERVED = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s
 SCHEDULER = "/apis/apps/v1/namespaces/{home}/deployments/harbourmaster-scheduler"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 TOLERATIONS = {"key": "CriticalAddonsOnly", "operator": "Exists", "effect": "NoSchedule"}
+STAGED = {"labels": {"gates.harbourmaster.dev/staged": "true"}}
 
 
 def annotation(value, key="gates.harbourmaster.dev/checks"):
@@ -279,14 +280,12 @@ def legitimate(ids):
     gate = {"op": "remove", "path": "/spec/schedulingGates/0"}
     freed = at(ids.waiting, gate, {**removed, "value": "true"})
     yield "release", "PATCH", waiting, freed, patch
-    staged = {"op": "add", "path": "/metadata/labels/gates.harbourmaster.dev~1staged"}
-    yield "label", "PATCH", waiting, at(ids.waiting, {**staged, "value": "true"}), patch
     completed = {
         "keptn.sh/workload": "cart",
         "keptn.sh/version": "2.0",
         "gates.harbourmaster.dev/parent": None,
     }
-    yield "completion", "PATCH", waiting, {"metadata": {"annotations": completed}}, MERGE
+    yield "completion", "PATCH", waiting, {"metadata": {"annotations": completed, **STAGED}}, MERGE
     yield "nudge", "PATCH", running, annotation("passed-2"), MERGE
     webhook = PODS.replace("{tenant}", "{home}") + "/guarded-webhook"
     yield "mount", "PATCH", webhook, annotation("0", CERTIFICATE), MERGE
