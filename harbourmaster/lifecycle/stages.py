@@ -123,11 +123,11 @@ def _advance_once(
         return _begin(version, pods, now)
     if stage.state in OVER:
         return Step(status=status, state=SUCCEEDED)
-    if promotion := _promotion(version, stage):
-        return _promote(version, stage, pods, promotion, now)
     if not pods.wanted:
         # Its owner has not observed its newest template, or is scaled to zero for now.
         return Step(status=status, state=PROGRESSING)
+    if promotion := _promotion(version, stage):
+        return _promote(version, stage, pods, promotion, now)
     if stage.state == CHECKING:
         return _check(version, stage, pods, now, run)
     stages = _read(version)
