@@ -130,9 +130,10 @@ def stage_phases(number: int) -> tuple[Phase, ...]:
 def check_phases(version: Version) -> tuple[Phase, ...]:
     """Return the phases with checks, and those of the current stage."""
     phases = phases_of(version)
-    if not isinstance(version, WorkloadVersion) or not version.status.stage:
+    if not isinstance(version, WorkloadVersion) or not version.spec.stages:
         return tuple(phase for phase in phases if phase.kind)
-    staged = stage_phases(version.status.stage.number)
+    stage = version.status.stage
+    staged = stage_phases(stage.number if stage is not None else 0)
     return (*phases[:2], *staged, *phases[3:])
 
 

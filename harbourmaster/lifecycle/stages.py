@@ -134,8 +134,10 @@ def _advance_once(
         return _promote(version, stage, stages, pods, promotion, now)
     if stage.state == CHECKING:
         return _check(version, stage, stages, pods, now, run)
-    is_complete = pods.released >= stages.allowance(stage.number, pods.wanted)
-    ready = moment(pods.ready_since) if is_complete else None
+    least = stages.allowance(stage.number, pods.wanted)
+    if stage.state == HELD:
+        least = min(least, stage.allowed)
+    ready = moment(pods.ready_since) if pods.released >= least else None
     if stage.state == HELD:
         has_failed = stage.results and stage.results[-1].number == stage.number
         if has_failed or ready is None:
@@ -186,7 +188,9 @@ def _begin(version: WorkloadVersion, pods: StagedPods, now: datetime) -> Step:
     if not (pods.are_others_serving or version.spec.stages_on_first):
         return _change(status, pods, now, state=SKIPPED)
     first = stages.next(0, pods.wanted) or 1
-    return _enter(status, StageStatus(), stages, pods, now, first)
+    # A request that was carried out before the version was superseded is spent.
+    _, token = _promotion(version, StageStatus()) or (0, "")
+    return _enter(status, StageStatus(token=token), stages, pods, now, first)
 
 
 def _enter(
@@ -222,18 +226,18 @@ def _await_pods(
     if left > 0:
         return Step(status=status, state=PROGRESSING, requeue_after=left)
     text = f"its pods are not ready after {rules.observability_timeout:g} s"
-    return _hold(status, stage, stages, pods, text, now)
+    allowed = stages.allowance(stage.number, pods.wanted or 0)
+    return _hold(status, stage, pods, text, allowed, now)
 
 
 def _hold(
     status: WorkloadVersionStatus,
     stage: StageStatus,
-    stages: Stages,
     pods: StagedPods,
     text: str,
+    allowed: int,
     now: datetime,
 ) -> Step:
-    allowed = stages.allowance(stage.number, pods.wanted or 0)
     status = replace(status, stage=stage)
     step = _change(status, pods, now, state=HELD, message=text, allowed=allowed)
     text = f"stage {stage.number} of {stage.of} is held: {text}"
@@ -267,8 +271,11 @@ def _check(
             if item.status == FAILED
         ]
         text = f"{', '.join(failed)} failed"
+        # A pod that is being replaced keeps its place. Those that the owner wanted later have none.
+        allowance = stages.allowance(stage.number, pods.wanted or 0)
+        allowed = max(pods.released, min(stage.released, allowance))
         stage = _with_result(stage, FAILED, pods, now, text)
-        held = _hold(status, stage, stages, pods, text, now)
+        held = _hold(status, stage, pods, text, allowed, now)
         return replace(held, notices=(*notices, *held.notices))
     if not states <= COMPLETED:
         return Step(status=status, state=PROGRESSING, notices=tuple(notices), creations=creations)

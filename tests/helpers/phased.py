@@ -18,7 +18,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
-from harbourmaster.lifecycle.phases import phases_of
+from harbourmaster.lifecycle.phases import check_phases, phases_of
 from harbourmaster.lifecycle.steps import Child, Inputs, Rules
 from helpers.lifecycle_objects import owner
 
@@ -140,6 +140,7 @@ class Walk:
                 workloads=self.workloads,
                 is_deployed=is_deployed,
                 resumed="" if is_deployed is None else self.resumed,
+                pods=None if is_deployed is None else self.look(),
             )
             outcome = advance(self.version, world, self.rules, self.now)
             if outcome.creations:
@@ -169,11 +170,13 @@ class Walk:
             self.created.append((creation, name))
         return Child(name, self.children[phase.kind, name])
 
+    def look(self):
+        """Return the pods, of a version with stages."""
+
     def _definitions(self):
         return frozenset(
             (phase.kind, name)
-            for phase in phases_of(self.version)
-            if phase.kind
+            for phase in check_phases(self.version)
             for name in getattr(self.version.spec, phase.checks)
             if name not in self.undefined
         )

@@ -21,7 +21,7 @@ from harbourmaster.lifecycle.model import (
     TaskDefinition,
     is_generated,
 )
-from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of
+from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, check_phases
 from harbourmaster.lifecycle.phases import state_of as state_of_phase
 from harbourmaster.lifecycle.steps import Child
 from harbourmaster.lifecycle.subjects import state_of
@@ -68,8 +68,7 @@ class Children:
         """Return kind of child and name of each existing definition that the version lists."""
         wanted = {
             (phase.kind, name)
-            for phase in phases_of(version)
-            if phase.kind
+            for phase in check_phases(version)
             for name in getattr(version.spec, phase.checks)
         }
         return frozenset(pair for pair in wanted if self._definition(version, *pair) is not None)
@@ -77,8 +76,8 @@ class Children:
     async def states(self, version: Version) -> dict[tuple[str, str], str]:
         """Return the states of the unfinished children by kind and name, without deleted ones."""
         states = {}
-        for phase in phases_of(version):
-            if not phase.kind or state_of_phase(version.status, phase) in PASSED:
+        for phase in check_phases(version):
+            if state_of_phase(version.status, phase) in PASSED:
                 continue
             for item in getattr(version.status, phase.items):
                 if item.name and item.status not in SETTLED:
