@@ -134,10 +134,7 @@ def _advance_once(
         return _promote(version, stage, stages, pods, promotion, now)
     if stage.state == CHECKING:
         return _check(version, stage, stages, pods, now, run)
-    least = stages.allowance(stage.number, pods.wanted)
-    if stage.state == HELD:
-        least = min(least, stage.allowed)
-    ready = moment(pods.ready_since) if pods.released >= least else None
+    ready = moment(pods.ready_since) if _is_complete(stage, stages, pods) else None
     if stage.state == HELD:
         has_failed = stage.results and stage.results[-1].number == stage.number
         if has_failed or ready is None:
@@ -148,6 +145,12 @@ def _advance_once(
     if stage.state == PAUSED:
         return _change(status, pods, now, state=RELEASING)
     return _await_pods(status, stage, stages, pods, rules, now)
+
+
+def _is_complete(stage: StageStatus, stages: Stages, pods: StagedPods) -> bool:
+    """Whether all pods of the stage are released."""
+    allowed = stages.allowance(stage.number, pods.wanted or 0)
+    return pods.released >= (min(allowed, stage.allowed) if stage.state == HELD else allowed)
 
 
 def _pause(
@@ -271,7 +274,7 @@ def _check(
             if item.status == FAILED
         ]
         text = f"{', '.join(failed)} failed"
-        # A pod that is being replaced keeps its place. Those that the owner wanted later have none.
+        # A pod that is being replaced keeps its room. Those that the owner wanted later have none.
         allowance = stages.allowance(stage.number, pods.wanted or 0)
         allowed = max(pods.released, min(stage.released, allowance))
         stage = _with_result(stage, FAILED, pods, now, text)

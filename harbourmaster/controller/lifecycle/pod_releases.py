@@ -40,22 +40,25 @@ class PodReleaser:
 
     async def release(
         self, pod: Pod, added: Mapping[str, str] | None = None, *, cached: Pod | None = None
-    ) -> None:
-        """Remove our gate, or wake the scheduler, and add annotations.
+    ) -> bool:
+        """Remove our gate, or wake the scheduler, and add annotations; return False if it is gone.
 
         ``cached`` is the pod as the watch shows it, if ``pod`` was read from the API server.
         """
         operations = _release_operations(pod, added)
         try:
-            await _patch(self._client, pod, operations)
+            is_there = await _patch(self._client, pod, operations)
         except (ConflictError, InvalidError):
             # Changed meanwhile, perhaps by the owner of the other gates.
+            is_there = False
             with contextlib.suppress(NotFoundError):
                 live = self.decode(await self._client.get(PODS, pod.name, pod.namespace))
-                if live.uid == pod.uid and live.is_ours:
-                    await _patch(self._client, live, _release_operations(live, added))
+                is_there = live.uid == pod.uid
+                if is_there and live.is_ours:
+                    is_there = await _patch(self._client, live, _release_operations(live, added))
         self._released[pod.key] = cached or pod
         self._log.debug("pod released", pod=pod.key)
+        return is_there
 
     async def label(self, pod: Pod, key: str, value: str) -> None:
         """Add a label, beside those that its owner selects it by."""
@@ -92,10 +95,14 @@ async def annotate(client: Client, pod: Pod, added: Mapping[str, str]) -> None:
     await _patch(client, pod, operations)
 
 
-async def _patch(client: Client, pod: Pod, operations: Operations | None) -> None:
+async def _patch(client: Client, pod: Pod, operations: Operations | None) -> bool:
+    """Patch the pod, if there is something to do; return False if it is gone."""
     if operations:
-        with contextlib.suppress(NotFoundError):
+        try:
             await client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
+        except NotFoundError:
+            return False
+    return True
 
 
 def _release_operations(pod: Pod, added: Mapping[str, str] | None) -> Operations | None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from harbourmaster.api.durations import format_duration
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse_rfc3339
+from harbourmaster.controller.lifecycle.caches import BY_VERSION
 from harbourmaster.controller.lifecycle.owners import (
     OwnerGoneError,
     PodContent,
@@ -201,7 +202,7 @@ class GatedPodReconciler:
             until_late = await self._wakeups.update(pod, version, may_run=may_run)
             requeue_after = _earliest(requeue_after, until_late)
         elif may_run and version is not None:
-            await self._release_in_stage(pod, version)
+            return await self._release_in_stage(pod, version)
         if may_run:
             return None
         if obstacle is not None:
@@ -210,7 +211,7 @@ class GatedPodReconciler:
                 raise obstacle.error
         return LOOK_AGAIN if version is None else requeue_after
 
-    async def _release_in_stage(self, pod: Pod, version: WorkloadVersion) -> None:
+    async def _release_in_stage(self, pod: Pod, version: WorkloadVersion) -> float | None:
         """Release a pod, if the stage of its version has room for it. Raises ApiError."""
         stage = version.status.stage
         if not is_staging(version):
@@ -218,10 +219,15 @@ class GatedPodReconciler:
         elif STAGED_LABEL not in pod.labels:
             # Admission could not decide on it completely; the watch brings the change.
             await self._releaser.label(pod, STAGED_LABEL, STAGED)
-            return
+            return None
         elif not (number := await self._staged.take(pod, version)):
-            return
-        await self._releaser.release(pod, {STAGE_KEY: number} if number else None)
+            return self._staged.seconds_to_list(version)
+        if not await self._releaser.release(pod, {STAGE_KEY: number} if number else None):
+            self._staged.give_back(pod, version)
+            place = (version.metadata.namespace, version.metadata.name)
+            for other in self._context.caches.pods.store.by_index(BY_VERSION, place):
+                self._wake(other.key)
+        return None
 
     async def _decide_provisional(self, pod: Pod) -> float | None:
         """Decide on a pod that admission could not decide on completely (decision D7)."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.lifecycle.owners import rank
+from harbourmaster.controller.lifecycle.owners import Owner, rank
 from harbourmaster.controller.lifecycle.writes import fetch
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, SUPPORTED
@@ -29,10 +29,9 @@ from harbourmaster.lifecycle.workload_owners import describe_owners
 from harbourmaster.lifecycle.workloads import has_observed, names_of_pod, recorded_owners
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-    from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import WorkloadVersion
@@ -66,8 +65,10 @@ class StagedPod(Struct, frozen=True, gc=False):
 class _Release(Struct, frozen=True, gc=False):
     """A release that the watch has not brought yet."""
 
-    uid: str
+    pod: str
+    """The key of the pod."""
     time: float
+    """When it was requested, or seen last by a list."""
     is_seen: bool
     """Whether the watch has brought the pod, so that its absence means that it is gone."""
 
@@ -112,6 +113,10 @@ def versions_of_staged(pod: StagedPod) -> list[tuple[str, str]]:
     return [(pod.namespace, pod.version)] if pod.version else []
 
 
+def _is_overdue(release: _Release, now: float) -> bool:
+    return not release.is_seen and now - release.time > _UNSEEN_SECONDS
+
+
 def _version_name(metadata: Metadata) -> str:
     described = workload_of(metadata.annotations, metadata.labels)
     return names_of_pod(described).version if described is not None else ""
@@ -131,7 +136,7 @@ class StagedReleases:
     def begin_term(self) -> None:
         """Forget the releases of an earlier term."""
         self._is_listed = False
-        # By key of a version, then of a pod.
+        # By key of a version, then uid of a pod: one of a StatefulSet may have a former one's name.
         self._releases: dict[str, dict[str, _Release]] = {}
 
     async def take(self, pod: Pod, version: WorkloadVersion) -> str:
@@ -139,18 +144,29 @@ class StagedReleases:
 
         The pod keeps its place if its release fails, which is tried again. Raises ApiError.
         """
-        now, stage = asyncio.get_running_loop().time(), version.status.stage
-        await self._ensure_list(version, now)
-        releases = self._releases.setdefault(version.metadata.key, {})
+        await self._ensure_list(version)
+        version = self._caches.workload_versions.store.get(version.metadata.key) or version
+        stage = version.status.stage
         if stage is None:
             return ""
-        if pod.key not in releases or releases[pod.key].uid != pod.uid:
+        present = self._store.get(pod.key)
+        is_seen = present is not None and present.uid == pod.uid
+        is_released = is_seen and present is not None and present.is_released
+        if not is_released and pod.uid not in self._releases.get(version.metadata.key, {}):
             if self.room(version) <= 0:
                 return ""
-            present = self._store.get(pod.key)
-            is_seen = present is not None and present.uid == pod.uid
-            releases[pod.key] = _Release(pod.uid, now, is_seen)
+            release = _Release(pod.key, asyncio.get_running_loop().time(), is_seen)
+            self._releases.setdefault(version.metadata.key, {})[pod.uid] = release
         return str(stage.number)
+
+    def give_back(self, pod: Pod, version: WorkloadVersion) -> None:
+        """Give the room of a pod that is gone to another one."""
+        self._releases.get(version.metadata.key, {}).pop(pod.uid, None)
+
+    def seconds_to_list(self, version: WorkloadVersion) -> float | None:
+        """Return when to ask again for room, because no event may come; else None."""
+        pending = self._releases.get(version.metadata.key, {}).values()
+        return None if all(release.is_seen for release in pending) else _UNSEEN_SECONDS + 1
 
     def room(self, version: WorkloadVersion) -> int:
         """Return how many more pods of a version with stages may be released."""
@@ -159,7 +175,7 @@ class StagedReleases:
         pending = self._releases.get(version.metadata.key, {})
         return 0 if allowed is None else allowed - released - len(pending)
 
-    def observe(self, keys: Iterable[str]) -> set[str]:
+    def observe(self, keys: Collection[str]) -> set[str]:
         """Note what the watch has brought; return the keys of the versions of changed pods."""
         changed = set()
         for key in keys:
@@ -170,32 +186,32 @@ class StagedReleases:
                 pods = filter(None, (before, pod))
                 changed |= {f"{pod.namespace}/{pod.version}" for pod in pods}
         for version in changed:
-            releases = self._releases.get(version, {})
-            for key in releases.keys() & keys:
-                self._follow(releases, key)
+            self._follow(self._releases.get(version, {}), keys)
         return changed
 
-    def _follow(self, releases: dict[str, _Release], key: str) -> None:
-        release, pod = releases[key], self._store.get(key)
-        if pod is not None and pod.uid == release.uid:
-            releases[key] = replace(release, is_seen=True)
-            if pod.is_released or pod.is_over:
-                del releases[key]
-        elif release.is_seen:
-            del releases[key]
+    def _follow(self, releases: dict[str, _Release], keys: Collection[str]) -> None:
+        for uid, release in list(releases.items()):
+            if release.pod not in keys:
+                continue
+            pod = self._store.get(release.pod)
+            if pod is not None and pod.uid == uid:
+                releases[uid] = replace(release, is_seen=True)
+                if pod.is_released or pod.is_over:
+                    del releases[uid]
+            elif release.is_seen:
+                del releases[uid]
 
-    async def _ensure_list(self, version: WorkloadVersion, now: float) -> None:
+    async def _ensure_list(self, version: WorkloadVersion) -> None:
         """List the pods in a new term, and for a release that the watch does not bring."""
-        pending = self._releases.get(version.metadata.key, {}).values()
-        if any(not release.is_seen and now - release.time > _UNSEEN_SECONDS for release in pending):
-            self.begin_term()
         async with self._listing:
-            if not self._is_listed:
+            now = asyncio.get_running_loop().time()
+            pending = self._releases.get(version.metadata.key, {}).values()
+            if not self._is_listed or any(_is_overdue(release, now) for release in pending):
                 await self._list(now)
                 self._is_listed = True
 
     async def _list(self, now: float) -> None:
-        token = ""
+        token, uids = "", set()
         while True:
             page = await self._client.list(
                 PODS, label_selector=SELECTOR, metadata_only=True, continue_token=token
@@ -203,34 +219,61 @@ class StagedReleases:
             for raw in page.items:
                 metadata = _decode_listed(raw).metadata
                 notes = metadata.annotations
+                uids.add(metadata.uid)
                 present = self._store.get(metadata.key)
                 is_known = present is not None and present.uid == metadata.uid
                 if metadata.deletion_timestamp or not (STAGE_KEY in notes or was_released(notes)):
                     continue
                 if present is None or not is_known or not present.is_released:
                     place = f"{metadata.namespace}/{_version_name(metadata)}"
-                    release = _Release(metadata.uid, now, is_known)
-                    self._releases.setdefault(place, {})[metadata.key] = release
+                    release = _Release(metadata.key, now, is_known)
+                    self._releases.setdefault(place, {})[metadata.uid] = release
             token = page.continue_token
             if not token:
-                return
+                break
+        for releases in self._releases.values():
+            for uid, release in list(releases.items()):
+                if _is_overdue(release, now):
+                    # One that is still there waits for its patch, which is tried again.
+                    releases[uid] = replace(release, time=now)
+                    if uid not in uids:
+                        del releases[uid]
 
     async def look(self, version: WorkloadVersion) -> StagedPods:
         """Return the pods of a version, and what its owner says of others. Raises ApiError."""
+        await self._ensure_list(version)
         counted = [pod for pod in self._pods(version) if pod.is_counted]
         pending = self._releases.get(version.metadata.key, {})
         times = [pod.ready_since for pod in counted]
         are_ready = counted and not pending and all(times)
+        wanted, refusal = self._wanted(version), ""
+        are_others_serving = any(self._has_others(version, *pair) for pair in self._owners(version))
+        if version.status.stage is None:
+            refusal = await self._refusal(version)
+            if wanted and not are_others_serving and await self._is_behind(version):
+                wanted = None
         return StagedPods(
-            wanted=self._wanted(version),
-            are_others_serving=any(
-                self._has_others(version, *owned) for owned in self._owners(version)
-            ),
-            refusal=await self._refusal(version) if version.status.stage is None else "",
+            wanted=wanted,
+            are_others_serving=are_others_serving,
+            refusal=refusal,
             released=len(counted) + len(pending),
             ready_since=max(times) if are_ready else None,
             progressed=max(times, default=""),
         )
+
+    async def _is_behind(self, version: WorkloadVersion) -> bool:
+        """Whether the cache has a former template of an owner, which counts no other pods.
+
+        One watch brings all ReplicaSets, in order.
+        """
+        for kind, owner in self._owners(version):
+            if kind != REPLICA_SET:
+                metadata = owner.metadata
+                resource = SUPPORTED[kind]
+                live = await fetch(self._client, resource, Owner, metadata.name, metadata.namespace)
+                if live is None or live.metadata.generation != metadata.generation:
+                    return True
+        return False
 
     def _pods(self, version: WorkloadVersion) -> tuple[StagedPod, ...]:
         place = (version.metadata.namespace, version.metadata.name)
