@@ -27,6 +27,7 @@ IN_VIRTUAL_TIME = (
     "test_placement_controller",
     "test_pods",
     "test_pods_held",
+    "test_pods_stages",
     "test_registration",
     "test_registration_repairs",
     "test_session",
