@@ -122,14 +122,14 @@ def _advance_once(
     status = version.status
     stage = status.stage
     if stage is None:
-        return _begin(version, pods, now)
+        return _begin(version, pods, rules, now)
     if stage.state in OVER:
         return Step(status=status, state=SUCCEEDED)
     stages = _read(version)
     if not pods.wanted or stages is None:
         # Its owner has not observed its newest template, is scaled to zero, or has another text by
-        # now that cannot be read.
-        return Step(status=status, state=PROGRESSING)
+        # now that cannot be read. No event comes if it works for another workload for good.
+        return Step(status=status, state=PROGRESSING, requeue_after=rules.observability_timeout)
     if promotion := _promotion(version, stage):
         return _promote(version, stage, stages, pods, promotion, now)
     if stage.state == CHECKING:
@@ -172,7 +172,7 @@ def _pause(
     return Step(status=status, state=PROGRESSING, requeue_after=left)
 
 
-def _begin(version: WorkloadVersion, pods: StagedPods, now: datetime) -> Step:
+def _begin(version: WorkloadVersion, pods: StagedPods, rules: Rules, now: datetime) -> Step:
     """Begin with the first stage, or release all pods where stages do not apply."""
     status, refusal = version.status, pods.refusal
     stages = Stages(())
@@ -187,7 +187,7 @@ def _begin(version: WorkloadVersion, pods: StagedPods, now: datetime) -> Step:
     if not pods.wanted:
         # An owner that is scaled to zero is deployed as without stages.
         state = PROGRESSING if pods.wanted is None else SUCCEEDED
-        return Step(status=status, state=state)
+        return Step(status=status, state=state, requeue_after=rules.observability_timeout)
     if not (pods.are_others_serving or version.spec.stages_on_first):
         return _change(status, pods, now, state=SKIPPED)
     first = stages.next(0, pods.wanted) or 1

@@ -53,6 +53,7 @@ def main():
             gc.collect()
             print(
                 f"seed {seed}: {outcome.requests} requests, {outcome.released} pods released, "
+                f"{outcome.staged} of them in stages, "
                 f"{outcome.seconds:.0f} s simulated in {cpu_time() - start:.1f} s, "
                 f"trace {outcome.digest}",
                 flush=True,

@@ -15,8 +15,10 @@ import jsonpatch
 import msgspec
 
 from harbourmaster.api import resources as kinds
+from harbourmaster.api.times import format_rfc3339
 from helpers.api_rules import gate_names
 from helpers.fake_store import StatusError
+from simulation.clock import now
 from simulation.owners import PodOwners
 from simulation.server import KINDS, name_of, namespace_of
 
@@ -179,7 +181,8 @@ class Cluster:
         self._server.objects._keep(kinds.PODS, (namespace_of(pod), name_of(pod)), current, changed)
 
     def _run(self, pod):
-        ready = [{"type": "Ready", "status": "True"}]
+        since = format_rfc3339(now())
+        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
 
         def run(current):
             current["status"] = {"phase": "Running", "conditions": ready}

@@ -13,6 +13,7 @@ from harbourmaster.gates.metadata import (
     REMOVED_KEY,
     UNRESOLVED,
 )
+from harbourmaster.gates.stages import STAGED_LABEL
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion
@@ -22,6 +23,7 @@ from helpers.api_rules import gate_names
 from simulation.cluster import FAILS, GATE, GATES_LABEL
 from simulation.replicas import LEASE, OWN_NAMESPACE
 from simulation.server import is_of, opted_in
+from simulation.stages import Stages
 from simulation.versions import FINAL, Versions
 
 DEFINITION_NAMESPACES = (OWN_NAMESPACE, "keptn-system")
@@ -75,6 +77,7 @@ class Invariants:
         self.missed = set()
         """Metrics that have missed their target, as (namespace, metric)."""
         self.released = 0
+        self.stages = Stages(simulation, server)
         self._versions = Versions(simulation, server, self._is_blocked)
         server.listeners.append(self._check_change)
 
@@ -107,6 +110,7 @@ class Invariants:
         if is_pod and _is_gated(before) and not _is_gated(after):
             self.released += 1
             self._check_release(before)
+            self.stages.check_release(after)
 
     def _check_leader(self, actor, resource, obj):
         holder = self._leader
@@ -178,7 +182,13 @@ class Invariants:
             if not path.startswith(
                 tuple(f"metadata/annotations/{prefix}" for prefix in OWN_PREFIXES)
             )
-            and path not in {"metadata/annotations", "spec/schedulingGates"}
+            and path
+            not in {
+                "metadata/annotations",
+                "metadata/labels",
+                "spec/schedulingGates",
+                f"metadata/labels/{STAGED_LABEL}",
+            }
         }
         lost = set(gate_names(before["spec"])) - set(gate_names(after["spec"])) - {GATE}
         kept = (before["metadata"].get("annotations") or {}).items() - (
@@ -386,6 +396,10 @@ class Invariants:
         return bool(apps) and all(self._is_blocked(app) for app in apps)
 
     def _is_blocked(self, version, when="pre"):
+        if when == "pre" and self.stages.is_held(version):
+            return True
+        if when == "pre" and self._misses_check(version):
+            return True
         spec, namespace = version["spec"], version["metadata"]["namespace"]
         for task in spec.get(f"{when}DeploymentTasks") or ():
             if task.startswith(FAILS) or not self._exists(kinds.TASK_DEFINITIONS, version, task):
@@ -398,6 +412,18 @@ class Invariants:
             if not self._exists(kinds.EVALUATION_DEFINITIONS, version, evaluation):
                 return True
         return False
+
+    def _misses_check(self, version):
+        """Return whether a check of its stages is not defined."""
+        spec = version["spec"]
+        return any(
+            not self._exists(resource, version, name)
+            for resource, names in (
+                (kinds.TASK_DEFINITIONS, spec.get("stageTasks")),
+                (kinds.EVALUATION_DEFINITIONS, spec.get("stageEvaluations")),
+            )
+            for name in names or ()
+        )
 
 
 def _version_name(metadata):

@@ -21,6 +21,7 @@ from simulation.server import (
 )
 
 REVISION_HASH = "controller-revision-hash"
+DESIRED = "deployment.kubernetes.io/desired-replicas"
 HISTORY = 1
 """Former ReplicaSets or ControllerRevisions that are kept of each owner."""
 
@@ -64,22 +65,20 @@ class PodOwners:
                         },
                         "ownerReferences": [reference(deployment)],
                     },
-                    "spec": {**spec, "replicas": spec["replicas"]},
+                    "spec": {**spec, "replicas": _room(deployment, owned)},
                 },
             )
             newest += 1
+            owned.append(current)
         elif revision_of(current) < newest:
             newest += 1
             server.change(kinds.REPLICA_SETS, current, partial(_annotate, REVISION, str(newest)))
-        if current["spec"]["replicas"] != spec["replicas"]:
-            server.change(kinds.REPLICA_SETS, current, partial(_scale, spec["replicas"]))
-        available = current.get("status", {}).get("availableReplicas", 0)
         for replica_set in owned:
-            # Former ReplicaSets that never became available are scaled down first.
-            is_idle = not replica_set.get("status", {}).get("availableReplicas", 0)
-            is_over = is_idle or available >= spec["replicas"]
-            if name_of(replica_set) != name and replica_set["spec"]["replicas"] and is_over:
-                server.change(kinds.REPLICA_SETS, replica_set, partial(_scale, 0))
+            annotations = replica_set["metadata"].get("annotations") or {}
+            if annotations.get(DESIRED) != str(spec["replicas"]):
+                annotate = partial(_annotate, DESIRED, str(spec["replicas"]))
+                server.change(kinds.REPLICA_SETS, replica_set, annotate)
+        self._roll_over(deployment, current, [obj for obj in owned if obj is not current])
         idle = [
             obj
             for obj in owned
@@ -89,7 +88,27 @@ class PodOwners:
             server.objects.delete(kinds.REPLICA_SETS, namespace, name_of(replica_set))
         if (metadata.get("annotations") or {}).get(REVISION) != str(newest):
             server.change(kinds.DEPLOYMENTS, deployment, partial(_annotate, REVISION, str(newest)))
+        available = _available(current)
         self._server.set_status(kinds.DEPLOYMENTS, deployment, availableReplicas=available)
+
+    def _roll_over(self, deployment, current, former):
+        """Scale the newest ReplicaSet up and the former ones down."""
+        spec, server = deployment["spec"], self._server
+        kept = min(current["spec"]["replicas"], spec["replicas"])
+        replicas = max(kept, _room(deployment, former))
+        if current["spec"]["replicas"] != replicas:
+            server.change(kinds.REPLICA_SETS, current, partial(_scale, replicas))
+        available = _available(current)
+        surplus = available + sum(map(_available, former)) - spec["replicas"]
+        for replica_set in former:
+            # Pods of former ReplicaSets that are not available are scaled down first.
+            more = max(min(surplus, _available(replica_set)), 0)
+            surplus -= more
+            replicas = min(replica_set["spec"]["replicas"], _available(replica_set) - more)
+            if _surge(deployment) is None and available < spec["replicas"]:
+                replicas = replica_set["spec"]["replicas"] if _available(replica_set) else 0
+            if replica_set["spec"]["replicas"] != replicas:
+                server.change(kinds.REPLICA_SETS, replica_set, partial(_scale, replicas))
 
     def _sync_replica_set(self, replica_set):
         metadata, spec = replica_set["metadata"], replica_set["spec"]
@@ -251,6 +270,23 @@ class PodOwners:
     def _number(self):
         self._numbers += 1
         return f"{self._numbers:05d}"
+
+
+def _available(replica_set):
+    return replica_set.get("status", {}).get("availableReplicas", 0)
+
+
+def _surge(deployment):
+    strategy = deployment["spec"].get("strategy") or {}
+    return strategy.get("rollingUpdate", {}).get("maxSurge")
+
+
+def _room(deployment, former):
+    """Return how many pods the newest ReplicaSet may have beside those of the former ones."""
+    replicas, surge = deployment["spec"]["replicas"], _surge(deployment)
+    if surge is None:
+        return replicas
+    return max(min(replicas, replicas + surge - sum(rs["spec"]["replicas"] for rs in former)), 0)
 
 
 def _annotate(key, value, obj):

@@ -48,6 +48,8 @@ class Outcome(msgspec.Struct):
     digest: str
     requests: int
     released: int
+    staged: int
+    """The pods that stages released."""
     seconds: float
     tail: list[str]
 
@@ -177,6 +179,7 @@ class Simulation:
             self._digest.hexdigest()[:16],
             self._requests,
             self.invariants.released,
+            self.invariants.stages.released,
             self.now(),
             list(self._tail),
         )

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from harbourmaster.api import resources as kinds
 from harbourmaster.gates.metadata import DEPLOYMENT_TIMEOUT_KEY, OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.stages import (
+    PROMOTE_BY_KEY,
+    PROMOTE_KEY,
+    STAGE_EVALUATIONS_KEY,
+    STAGE_PAUSE_KEY,
+    STAGE_TASKS_KEY,
+    STAGES_KEY,
+    STAGES_ON_FIRST_KEY,
+)
 from helpers.fake_store import StatusError
 from helpers.flow import manifests
 from simulation.cluster import HOLD
@@ -14,11 +23,16 @@ TASKS = ("pass-1", "pass-2", "pass-3", "slow-1", "fail-1")
 EVALUATIONS = ("latency", "errors")
 WORKLOADS = {"cart": "Deployment", "ledger": "Deployment", "till": "StatefulSet"}
 """The kind of each workload: two owners of one workload would conflict forever."""
+STEADY = "ledger"
+"""A Deployment that replaces one pod after the other."""
 APPS = ("store", "")
 IMAGES = (":main@sha256:{a}", ":main@sha256:{b}", ":3.0@sha256:{b}", ":3.0", "@sha256:{a}")
 """Ends of images that give a version: of one tag, with other digests, and without one."""
 VERSIONS = ("1.0", "1.1", "1.2", "2.0", "2.1", *IMAGES)
 TARGET = 10
+MOST = 3
+"""The pods that an owner has at first, at most."""
+STAGED_SEEDS = 0.3
 
 
 class Users:
@@ -29,9 +43,12 @@ class Users:
         self._server = server
         self._chance = chance
         self._values = {}
+        # Some seeds have few other reasons for pods to wait than stages.
+        self._is_about_stages = simulation.dice("stages").random() < STAGED_SEEDS
         self._actions = (
             (8, self._deploy),
             (8, self._roll_out),
+            (3, self._promote),
             (1, self._roll_out_often),
             (3, self._scale),
             (3, self._meddle),
@@ -152,8 +169,11 @@ class Users:
         name, kind = self._chance.choice(list(WORKLOADS.items()))
         resource = kinds.DEPLOYMENTS if kind == "Deployment" else kinds.STATEFUL_SETS
         version = self._chance.choice(VERSIONS)
-        owner = manifests.owner(kind, name, replicas=self._chance.randint(1, 3))
+        most = MOST + 3 if self._is_about_stages else MOST
+        owner = manifests.owner(kind, name, replicas=self._chance.randint(1, most))
         self._annotate(owner, name, version, by_owner=self._chance.random() < 0.2)
+        if name == STEADY:
+            owner["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
         if self._chance.random() < 0.3:
             owner["spec"]["template"]["spec"]["schedulingGates"] = [{"name": HOLD}]
         self._place(resource, owner, namespace)
@@ -176,14 +196,46 @@ class Users:
             pre_deployment_evaluations=_sample(dice, EVALUATIONS[: dice.randint(0, 2)]),
             post_deployment_tasks=_sample(dice, TASKS),
         )
+        if self._is_about_stages:
+            given = {key: text for key, text in given.items() if "-deployment-" not in key}
         if dice.random() < 0.4:
             given[DEPLOYMENT_TIMEOUT_KEY] = "10s"
+        stages = self._stages(dice)
         template = owner["spec"]["template"]["metadata"]
         if by_owner:
-            template["annotations"] = {}
+            template["annotations"] = stages
             owner["metadata"]["annotations"] = {**owner["metadata"].get("annotations", {}), **given}
         else:
-            template["annotations"] = given
+            template["annotations"] = {**given, **stages}
+
+    def _stages(self, dice):
+        if dice.random() < (0.1 if self._is_about_stages else 0.4):
+            return {}
+        given = {
+            STAGES_KEY: dice.choice(("1", "1, 50%", "34%, 67%", "2, 3, 100%", "1, 2, 3")),
+            STAGE_PAUSE_KEY: dice.choice(("", "", "5s", "40s", "Manual")),
+            STAGE_TASKS_KEY: _sample(dice, TASKS[:3] if dice.random() < 0.7 else TASKS),
+            STAGE_EVALUATIONS_KEY: _sample(dice, EVALUATIONS[: dice.randint(0, 2)]),
+            STAGES_ON_FIRST_KEY: dice.choice(("true", "")),
+        }
+        return {key: text for key, text in given.items() if text}
+
+    def _promote(self):
+        """Release the next stage of a version, or all of them."""
+        resource, version = self._any((kinds.WORKLOAD_VERSIONS,))
+        stage = (version.get("status") or {}).get("stage") or {"number": 0, "of": 1}
+        if stage.get("state") not in {"Held", "Paused", "Checking", "Releasing"}:
+            raise StatusError(404, "it has no stage")
+        number = self._chance.choice((stage["number"] + 1, stage["of"] + 1))
+        request = {
+            PROMOTE_KEY: f"{number}/{self._chance.randint(1, 10**6)}",
+            PROMOTE_BY_KEY: "eve",
+        }
+
+        def change(obj):
+            obj["metadata"].setdefault("annotations", {}).update(request)
+
+        self._change(resource, version, change)
 
     def _roll_out(self):
         self._release(*self._workload())
@@ -202,7 +254,7 @@ class Users:
 
     def _scale(self):
         resource, workload = self._workload()
-        replicas = self._chance.randint(0, 4)
+        replicas = self._chance.randint(0, 8 if self._is_about_stages else 4)
 
         def scale(obj):
             obj["spec"]["replicas"] = replicas

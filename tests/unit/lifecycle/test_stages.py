@@ -50,6 +50,8 @@ def test_no_pod_is_released_before_the_first_stage():
     walk.wanted = None
     walk.go()
     assert (walk.stage, walk.allowed) == (None, 0)
+    # The owner may work for another workload for good, of which no event tells.
+    assert walk.wait == TIMEOUT
 
 
 def test_each_stage_releases_its_pods_and_the_last_one_all():
@@ -145,7 +147,7 @@ def test_a_stage_waits_while_its_owner_wants_no_pods_or_is_not_known(wanted):
     before = walk.status
     walk.later(10 * TIMEOUT)
     walk.go()
-    assert walk.status == before
+    assert (walk.status, walk.wait) == (before, TIMEOUT)
     assert walk.allowed == (2 if wanted is None else 0)
 
 
