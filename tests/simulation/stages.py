@@ -87,6 +87,8 @@ class Stages:
         """Whether the stage of a version waits for a person."""
         status = version.get("status") or {}
         stage = status.get("stage") or {}
+        if not version["spec"].get("stages"):
+            return False
         results = stage.get("results") or [{}]
         is_failed = stage.get("state") == "Held" and results[-1].get("number") == stage["number"]
         is_manual = version["spec"].get("stagePause") == "Manual" and stage.get("state") == "Paused"

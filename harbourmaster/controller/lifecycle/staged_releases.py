@@ -239,16 +239,23 @@ class StagedReleases:
                     if uid not in uids:
                         del releases[uid]
 
-    async def look(self, version: WorkloadVersion) -> StagedPods:
-        """Return the pods of a version, and what its owner says of others. Raises ApiError."""
+    async def look(self, version: WorkloadVersion, *, is_deployed: bool = False) -> StagedPods:
+        """Return the pods of a version, and what its owner says of others.
+
+        ``is_deployed`` says that the owner has all pods ready, also those that came without a gate,
+        for example because gates were switched off meanwhile. Raises ApiError.
+        """
         await self._ensure_list(version)
         counted = [pod for pod in self._pods(version) if pod.is_counted]
         pending = self._releases.get(version.metadata.key, {})
         times = [pod.ready_since for pod in counted]
         are_ready = counted and not pending and all(times)
-        wanted, refusal = self._wanted(version), ""
+        stage, wanted, refusal = version.status.stage, self._wanted(version), ""
+        released, ready_since = len(counted) + len(pending), max(times) if are_ready else None
+        if is_deployed and stage is not None and wanted and released < wanted:
+            released, ready_since = wanted, max((*times, stage.since))
         are_others_serving = any(self._has_others(version, *pair) for pair in self._owners(version))
-        if version.status.stage is None:
+        if stage is None:
             refusal = await self._refusal(version)
             if wanted and not are_others_serving and await self._is_behind(version):
                 wanted = None
@@ -256,8 +263,8 @@ class StagedReleases:
             wanted=wanted,
             are_others_serving=are_others_serving,
             refusal=refusal,
-            released=len(counted) + len(pending),
-            ready_since=max(times) if are_ready else None,
+            released=released,
+            ready_since=ready_since,
             progressed=max(times, default=""),
         )
 

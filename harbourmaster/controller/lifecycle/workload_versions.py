@@ -383,5 +383,7 @@ class WorkloadVersionReconciler:
             )
         self._versions.report_once(version, _OWNER, notice)
         resumed = "" if complaint else self._deployed.resumed(version)
-        pods = await self._staged.look(version) if version.spec.stages else None
+        pods = None
+        if version.spec.stages:
+            pods = await self._staged.look(version, is_deployed=is_deployed)
         return replace(inputs, is_deployed=is_deployed, resumed=resumed, pods=pods)
