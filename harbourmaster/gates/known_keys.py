@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.names import VERY_NEAR, nearest
-from harbourmaster.gates import metadata, release
+from harbourmaster.gates import metadata, release, stages
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.release import OURS
 from harbourmaster.gates.waits import INHERITED_KEY, WAIT_KEYS, WAITED_KEY
@@ -30,6 +30,7 @@ WRITTEN_KEYS: Final = frozenset(
         metadata.POST_TASKS_KEY,
         metadata.PRE_EVALUATIONS_KEY,
         metadata.POST_EVALUATIONS_KEY,
+        *stages.STAGE_KEYS,
     )
 )
 """Those for checks that people write on workloads and their pods."""
@@ -46,6 +47,7 @@ STATE_KEYS: Final = frozenset(
         release.RELEASED_BY_KEY,
         release.RELEASED_REASON_KEY,
         WAITED_KEY,
+        stages.STAGE_KEY,
     )
 )
 """Annotations that record how a pod waits: a new pod has only those that admission sets."""
@@ -59,6 +61,10 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     INHERITED_KEY,
     release.RERUN_KEY,
     *release.RERUN_NOTES,
+    stages.STAGED_LABEL,
+    stages.PROMOTE_KEY,
+    stages.PROMOTE_BY_KEY,
+    stages.PROMOTE_REASON_KEY,
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
     "keptn.sh/app-type",
     "keptn.sh/inject-cert",

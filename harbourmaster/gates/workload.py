@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from harbourmaster.gates import metadata as keys
-from harbourmaster.gates.metadata import lookup, names_of, pairs_of
+from harbourmaster.gates import stages
+from harbourmaster.gates.metadata import limit_value, lookup, names_of, pairs_of
 from harbourmaster.gates.names import sanitise
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ class WorkloadMetadata(Struct, frozen=True):
 
     ``app`` and ``workload`` are fit for names of objects, ``version`` is in lower case and empty
     where the pod has none; ``written_version`` is as the pod has it. ``is_single_service``: no app
-    was named, so the workload is one.
+    was named, so the workload is one. ``stages`` and ``stage_pause`` are as written, for
+    ``parse_stages``.
     """
 
     app: str
@@ -33,6 +35,12 @@ class WorkloadMetadata(Struct, frozen=True):
     metadata: dict[str, str] = {}
     deployment_timeout: str = ""
     is_single_service: bool = False
+    stages: str = ""
+    stage_pause: str = ""
+    stages_on_first: bool = False
+    stage_tasks: tuple[str, ...] = ()
+    stage_evaluations: tuple[str, ...] = ()
+    stage_analyses: tuple[str, ...] = ()
 
     @property
     def has_checks(self) -> bool:
@@ -66,4 +74,10 @@ def workload_of(
         metadata=pairs_of(lookup(annotations, labels, keys.METADATA_KEY)),
         deployment_timeout=lookup(annotations, labels, keys.DEPLOYMENT_TIMEOUT_KEY),
         is_single_service=not app or annotations.get(keys.APP_TYPE_KEY) == keys.SINGLE_SERVICE,
+        stages=limit_value(annotations.get(stages.STAGES_KEY, "")),
+        stage_pause=limit_value(annotations.get(stages.STAGE_PAUSE_KEY, "")),
+        stages_on_first=annotations.get(stages.STAGES_ON_FIRST_KEY) == stages.ON_FIRST,
+        stage_tasks=names(stages.STAGE_TASKS_KEY),
+        stage_evaluations=names(stages.STAGE_EVALUATIONS_KEY),
+        stage_analyses=names(stages.STAGE_ANALYSIS_KEY),
     )
