@@ -20,13 +20,7 @@ from harbourmaster.gates.mistakes import (
     owner_mistakes,
     state_mistakes,
 )
-from harbourmaster.gates.owners import (
-    DAEMON_SET,
-    DEPLOYMENT,
-    REPLICA_SET,
-    STATEFUL_SET,
-    SUPPORTED,
-)
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, SUPPORTED
 from harbourmaster.gates.stage_mistakes import (
     StagedWorkload,
     Strategy,
@@ -57,8 +51,6 @@ _KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
 _TEMPLATE: Final = "annotations of the pod template"
 _STAGE: Final = STAGE_KEY.encode()
 """The beginning of all keys of stages."""
-_STAGED: Final = frozenset((DEPLOYMENT, STATEFUL_SET, DAEMON_SET))
-_HOST_PORT: Final = b'"hostPort"'
 _MARK: Final = NEVER_EVICT.encode()
 _NAME: Final = "app.kubernetes.io/name"
 _NONE: Final[dict[str, str]] = {}
@@ -149,9 +141,11 @@ def stage_warnings(
     Raises MalformedError.
     """
     meta, spec = workload.metadata, workload.spec
-    if meta is None or spec is None or pod.spec is None or kind.name not in _STAGED:
+    if meta is None or spec is None or pod.spec is None or kind.name not in SUPPORTED:
         return ()
-    if _STAGE not in bytes(meta.annotations) + bytes(pod.annotations):
+    # A Deployment is warned, and not its ReplicaSets.
+    texts = bytes(meta.annotations) + bytes(pod.annotations)
+    if kind.name == REPLICA_SET or _STAGE not in texts:
         return ()
     template = Metadata(_keys(pod.annotations), pod.labels)
     is_set = rules.waits == WITH_SCHEDULER
@@ -159,7 +153,7 @@ def stage_warnings(
         is_set or pod.spec.scheduler_name == rules.scheduler_name
     ):
         return warnings_of((scheduler_mistake(is_set=is_set),))
-    takes_ports = pod.spec.host_network or _HOST_PORT in bytes(pod.spec.containers)
+    takes_ports = pod.spec.host_network or b'"hostPort"' in bytes(pod.spec.containers)
     staged = StagedWorkload(
         kind.name,
         Metadata(annotations_of(meta), labels_of(meta)),

@@ -108,8 +108,8 @@ def _setting_mistakes(workload: StagedWorkload, field: str) -> Iterator[Mistake]
     stages = parse_stages(annotations[STAGES_KEY], annotations.get(STAGE_PAUSE_KEY, ""))
     rolling = workload.strategy.rolling_update or RollingUpdate()
     defaults: tuple[int | str, int | str] = ("25%", "25%") if kind == DEPLOYMENT else (1, 0)
-    lacking = defaults[0] if rolling.max_unavailable is None else rolling.max_unavailable
-    surge = defaults[1] if rolling.max_surge is None else rolling.max_surge
+    given = zip((rolling.max_unavailable, rolling.max_surge), defaults, strict=True)
+    lacking, surge = (default if value is None else value for value, default in given)
     advice = "set maxUnavailable: 0, maxSurge: 1"
     if kind == STATEFUL_SET:
         advice = "set maxUnavailable: 1"
@@ -128,7 +128,7 @@ def _setting_mistakes(workload: StagedWorkload, field: str) -> Iterator[Mistake]
     if kind == DEPLOYMENT and is_late and deadline < _NO_DEADLINE:
         pause = cut(annotations[STAGE_PAUSE_KEY])
         text = f"the Deployment counts as failed after {deadline} s, in a pause ({pause})"
-        advice = f"set {_NO_DEADLINE}, no limit, or more than pause and checks take"
+        advice = f"set more than pause and checks take, or {_NO_DEADLINE} for no limit"
         yield Mistake("gate-stages-deadline", f"{text}: spec.progressDeadlineSeconds: {advice}")
 
 

@@ -63,11 +63,9 @@ class Stages(Struct, frozen=True):
 
         Percentages are rounded up. A stage never allows fewer pods than the one before it.
         """
-        if stage >= len(self.steps):
-            return wanted
         numbers = (
             -(-wanted * step.number // 100) if step.is_percent else step.number
-            for step in self.steps[: max(stage, 0)]
+            for step in self.steps[:stage]
         )
         return min(wanted, max(numbers, default=0))
 
