@@ -48,6 +48,8 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     tolerations: Raw = _EMPTY
     scheduling_gates: Raw = _EMPTY
     runtime_class_name: str | None = None
+    containers: Raw = _EMPTY
+    host_network: bool | None = None
 
     @property
     def has_gates(self) -> bool:

@@ -18,6 +18,7 @@ from harbourmaster.gates.critical import SYSTEM_NAMESPACES, is_critical
 from harbourmaster.gates.gate import (
     PROVISIONAL,
     SCHEDULER_NAME,
+    annotation_operations,
     hold_operations,
     is_gated,
     removals,
@@ -27,6 +28,8 @@ from harbourmaster.gates.known_keys import STATE_KEYS
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import CHECKS_KEY, NONE, OURS
+from harbourmaster.gates.stage_mistakes import scheduler_mistake, stage_mistakes
+from harbourmaster.gates.stages import STAGED, STAGED_LABEL, STAGES_KEY
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.model import AdmissionWarning
@@ -39,6 +42,7 @@ from harbourmaster.webhook.reviewed_object import (
     annotations_of,
     containers_of,
     importance_of,
+    labels_of,
     owners_of,
 )
 
@@ -139,6 +143,7 @@ _EMPTY: Final = Raw(b"")
 
 class _RawMetadata(Struct, frozen=True, gc=False, rename="camel"):
     annotations: Raw = _EMPTY
+    labels: Raw = _EMPTY
     owner_references: Raw = _EMPTY
 
 
@@ -160,7 +165,9 @@ class _Skeleton(Struct, frozen=True, gc=False):
 
 _GATES: Final = "spec.schedulingGates"
 _OURS: Final = OURS.encode()
-_STATE_KEYS: Final = tuple(key.encode() for key in STATE_KEYS)
+# With the quote: the key of a pod's stage begins as those of a template's stages.
+_STATE_KEYS: Final = tuple(f'{key}"'.encode() for key in STATE_KEYS)
+_LABELS: Final = "/metadata/labels"
 _WAIT_FOR: Final = WAIT_FOR_KEY.encode()
 _encode: Final = msgspec.json.Encoder().encode
 _skeletons: Final = msgspec.json.Decoder(_Skeleton)
@@ -316,7 +323,7 @@ def _gate_for_checks(
     if spec.node_name:
         return _NAMES_NODE
     gates, named = read_gates(spec.scheduling_gates, _GATES), spec.scheduler_name or ""
-    present = _Present(annotations, meta.annotations, gates, named, forbids)
+    present = _Present(annotations, meta.annotations, gates, named, forbids, labels, meta.labels)
     gating = _place(present, added, warnings, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
 
@@ -345,6 +352,20 @@ class _Present(Struct, frozen=True):
     scheduler_name: str
     forbids_waits: bool = False
     """Whether it is not to wait for objects, whatever it names."""
+    labels: Mapping[str, str] | None = None
+    """None where it does not wait for checks, or they cannot be read."""
+    raw_labels: Raw = _EMPTY
+
+    def stage_operations(self, waits: str) -> list[dict[str, Any]]:
+        """Return the operations that label the pod as one that is released in stages, or not."""
+        labels, held = self.labels, self.annotations
+        if labels is None:
+            return []
+        if waits != AT_GATE or STAGES_KEY not in held or any(stage_mistakes(held, "")):
+            return removals((STAGED_LABEL,), _LABELS) if STAGED_LABEL in labels else []
+        added = {STAGED_LABEL: STAGED} if labels.get(STAGED_LABEL) != STAGED else {}
+        has_labels = not is_absent(self.raw_labels)
+        return annotation_operations(added, has_annotations=has_labels, at=_LABELS)
 
 
 def fixed_gating(
@@ -384,7 +405,9 @@ def fixed_gating(
     told = AdmissionWarning(
         warning.code, f"{warning.text}; the pod waits until the controller has decided"
     )
-    present = _Present(annotations, raw, gates, named, not waits_for.objects)
+    labels = _read_or_none(labels_of, ReviewedMeta(labels=meta.labels))
+    labels, forbids = labels if waits_for.checks else None, not waits_for.objects
+    present = _Present(annotations, raw, gates, named, forbids, labels, meta.labels)
     gating = _place(present, PROVISIONAL, (told,), rules)
     return gating if gating.waits else replace(gating, warnings=(warning, *gating.warnings))
 
@@ -412,6 +435,9 @@ def _place(
                 return _foreign_scheduler(named, rules)
             waits, scheduler_name = WITH_SCHEDULER, ours
     held = present.annotations
+    if waits == WITH_SCHEDULER and STAGES_KEY in held:
+        mistake = scheduler_mistake(is_set=rules.waits == WITH_SCHEDULER)
+        warnings = (*warnings, AdmissionWarning(mistake.code, mistake.text))
     if present.forbids_waits and WAIT_FOR_KEY in held:
         added = {WAITED_KEY: MET, **added}
     missing = {key: value for key, value in added.items() if held.get(key) != value}
@@ -424,6 +450,7 @@ def _place(
         scheduler_name=scheduler_name,
         removed=marks - added.keys(),
     )
+    operations += present.stage_operations(waits)
     patch = _encode(operations) if operations else b""
     return Gating(waits, len(operations), patch, warnings, marks=marks)
 

@@ -49,6 +49,7 @@ from harbourmaster.webhook.key_warnings import (
     gating_of_template,
     key_refusal,
     object_warnings,
+    stage_warnings,
 )
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.probe_pod import is_probe_pod, probe_pod_policy
@@ -349,7 +350,9 @@ def _with_key_warnings(
             workload.metadata, [warning for warning in warnings if warning not in former]
         ):
             return Verdict(DENIED, deny(refusal), warnings=warnings)
-    return with_warnings(verdict, warnings + eviction_warnings(kind, workload, pod))
+    warnings += eviction_warnings(kind, workload, pod)
+    warnings += stage_warnings(kind, workload, pod, engine.gates.rules)
+    return with_warnings(verdict, warnings)
 
 
 def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning, ...]:

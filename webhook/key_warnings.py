@@ -12,6 +12,7 @@ import msgspec
 from harbourmaster.api.decoding import MalformedError, decode_texts
 from harbourmaster.gates.gate import annotation_operations, removals
 from harbourmaster.gates.known_keys import PREFIXES
+from harbourmaster.gates.metadata import Metadata
 from harbourmaster.gates.mistakes import (
     WAIT_SHADOWED,
     key_mistakes,
@@ -19,13 +20,21 @@ from harbourmaster.gates.mistakes import (
     owner_mistakes,
     state_mistakes,
 )
-from harbourmaster.gates.owners import REPLICA_SET, SUPPORTED
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, SUPPORTED
+from harbourmaster.gates.stage_mistakes import (
+    StagedWorkload,
+    Strategy,
+    scheduler_mistake,
+    stage_mistakes,
+    workload_mistakes,
+)
+from harbourmaster.gates.stages import STAGE_KEY, STAGES_KEY
 from harbourmaster.gates.waits import inherit_wait
 from harbourmaster.policies.model import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.rescheduling.model import NEVER_EVICT
-from harbourmaster.webhook.gating import Gating
-from harbourmaster.webhook.reviewed_object import annotations_of, owners_of
+from harbourmaster.webhook.gating import WITH_SCHEDULER, Gating
+from harbourmaster.webhook.reviewed_object import annotations_of, labels_of, owners_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -34,11 +43,14 @@ if TYPE_CHECKING:
 
     from harbourmaster.gates.mistakes import Mistake
     from harbourmaster.policies.pods import Kind, PodView
+    from harbourmaster.webhook.gating import GateRules
     from harbourmaster.webhook.parents import Lineage
     from harbourmaster.webhook.reviewed_object import ReviewedMeta, ReviewedObject
 
 _KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
 _TEMPLATE: Final = "annotations of the pod template"
+_STAGE: Final = STAGE_KEY.encode()
+"""The beginning of all keys of stages."""
 _MARK: Final = NEVER_EVICT.encode()
 _NAME: Final = "app.kubernetes.io/name"
 _NONE: Final[dict[str, str]] = {}
@@ -57,7 +69,7 @@ def pod_warnings(
     annotations = _keys(meta.annotations)
     labelled = labels if _is_ours(meta.labels) else _NONE
     mistakes = key_mistakes(annotations, labelled) if annotations or labelled else ()
-    mistakes += state_mistakes(marks)
+    mistakes += (*state_mistakes(marks), *stage_mistakes(annotations, "metadata.annotations"))
     # A pod with an owner asks by our keys alone.
     is_bare = _NAME in labels and is_absent(meta.owner_references)
     if is_foreign and (annotations or labelled or is_bare):
@@ -119,6 +131,40 @@ def gating_of_template(kind: Kind, workload: ReviewedObject, pod: PodView) -> Ga
         patch=msgspec.json.encode(operations) if operations else b"",
         warnings=warnings_of((WAIT_SHADOWED,)) if is_shadowed else (),
     )
+
+
+def stage_warnings(
+    kind: Kind, workload: ReviewedObject, pod: PodView, rules: GateRules
+) -> tuple[AdmissionWarning, ...]:
+    """Warn of stages that do not work, and of settings that do not suit them.
+
+    Raises MalformedError.
+    """
+    meta, spec = workload.metadata, workload.spec
+    if meta is None or spec is None or pod.spec is None or kind.name not in SUPPORTED:
+        return ()
+    # A Deployment is warned, and not its ReplicaSets.
+    texts = bytes(meta.annotations) + bytes(pod.annotations)
+    if kind.name == REPLICA_SET or _STAGE not in texts:
+        return ()
+    template = Metadata(_keys(pod.annotations), pod.labels)
+    is_set = rules.waits == WITH_SCHEDULER
+    if STAGES_KEY in template.annotations and (
+        is_set or pod.spec.scheduler_name == rules.scheduler_name
+    ):
+        return warnings_of((scheduler_mistake(is_set=is_set),))
+    takes_ports = pod.spec.host_network or b'"hostPort"' in bytes(pod.spec.containers)
+    staged = StagedWorkload(
+        kind.name,
+        Metadata(annotations_of(meta), labels_of(meta)),
+        template,
+        spec.strategy or spec.update_strategy or Strategy(),
+        # Without a number, an autoscaler or the nodes decide.
+        100 if spec.replicas is None else spec.replicas,
+        spec.progress_deadline_seconds or 600,
+        has_host_ports=kind.name == DAEMON_SET and bool(takes_ports),
+    )
+    return warnings_of(workload_mistakes(staged))
 
 
 def eviction_warnings(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from harbourmaster.gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, REMOVED_KEY
+from harbourmaster.gates.stages import STAGE_KEYS
 from harbourmaster.gates.waits import INHERITED_KEY, WAIT_KEYS
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.model import ON_TOO_LARGE, is_policy_kind
@@ -24,6 +25,7 @@ REDACTED: Final = "redacted"
 _CRITICAL: Final = "scheduler.alpha.kubernetes.io/critical-pod"
 DECIDING_ANNOTATIONS: Final = READ_KEYS | {
     *WAIT_KEYS,
+    *STAGE_KEYS,
     INHERITED_KEY,
     REMOVED_KEY,
     PARENT_KEY,
@@ -160,6 +162,7 @@ _WORKLOAD: Final = _fields(
             {
                 **_POD,
                 **_keep_all(("replicas", "selector", "schedule", "suspend")),
+                **_keep_all(("strategy", "updateStrategy", "progressDeadlineSeconds")),
                 "template": _TEMPLATE,
                 "jobTemplate": _fields({"spec": _fields({"template": _TEMPLATE})}),
             }

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 from harbourmaster.api.decoding import decode, decode_short, decode_texts
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.critical import Importance, Toleration
+from harbourmaster.gates.stage_mistakes import Strategy  # noqa: TC001 - msgspec reads it
 from harbourmaster.gates.version import Container
 from harbourmaster.policies.pods import (
     PODS_OF,
@@ -36,11 +37,13 @@ class ReviewedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
 
 
 class ReviewedSpec(WorkloadSpec, frozen=True, gc=False, rename="camel"):
-    """A spec with what a pod's version and importance are read from."""
+    """A spec with what a pod's importance is read from, and how a workload replaces its pods."""
 
-    containers: Raw = _EMPTY
     priority: Raw = _EMPTY
     priority_class_name: Raw = _EMPTY
+    strategy: Strategy | None = None
+    update_strategy: Strategy | None = None
+    progress_deadline_seconds: int | None = None
 
 
 class _ContainerText(Struct, frozen=True, gc=False):
@@ -95,6 +98,11 @@ def annotations_of(meta: ObjectMeta) -> dict[str, str]:
     """The annotations of a pod. Raises MalformedError."""
     raw = meta.annotations
     return {} if is_absent(raw) else decode_texts(raw, "metadata.annotations")
+
+
+def labels_of(meta: ObjectMeta) -> dict[str, str]:
+    """The labels of an object. Raises MalformedError."""
+    return {} if is_absent(meta.labels) else decode_texts(meta.labels, "metadata.labels")
 
 
 def containers_of(spec: ReviewedSpec) -> tuple[Container, ...]:

@@ -37,6 +37,7 @@ from harbourmaster.cli.offline import (
 )
 from harbourmaster.cli.why.offline import listed_by_tag
 from harbourmaster.controller.lifecycle.owners import tracked_names
+from harbourmaster.gates.known_keys import PREFIXES
 from harbourmaster.gates.metadata import names_of
 from harbourmaster.gates.owners import STATEFUL_SET, SUPPORTED
 from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
@@ -62,16 +63,17 @@ if TYPE_CHECKING:
     "Version and object by namespace and workload."
 
 _KINDS: Final = {
-    r"(pre|post)-?deployment-?tasks|promotiontasks|functionref": "KeptnTaskDefinition",
-    r"(pre|post)-?deployment-?evaluations": "KeptnEvaluationDefinition",
+    r"((pre|post)-?deployment|stage)-?tasks|promotiontasks|functionref": "KeptnTaskDefinition",
+    r"((pre|post)-?deployment|stage)-?evaluations": "KeptnEvaluationDefinition",
     "keptnmetricref": "KeptnMetric",
-    "analysisdefinition": "AnalysisDefinition",
+    "analysisdefinition|stage-analysis": "AnalysisDefinition",
     "analysisvaluetemplateref": "AnalysisValueTemplate",
     "cloudref": "Cloud",
     "metrics": "GlobalMetric",
     "provider": "KeptnMetricsProvider",
 }
 """The kinds that fields of our kinds, and Keptn's keys of workloads, name, in small letters."""
+_PREFIX: Final = re.compile("|".join(map("^{}".format, PREFIXES)))
 _NAMED: Final = (*_KINDS.values(), "Metric", "MetricsProvider")
 _PROVIDERS: Final = {"Metric": "MetricsProvider", "GlobalMetric": "GlobalMetricsProvider"}
 
@@ -266,7 +268,7 @@ def _names(value: Any, owner: str, at: str = "") -> Iterator[tuple[str, str, str
         for index, item in enumerate(value):
             yield from _names(item, owner, f"{at}[{index}]")
     for field, below in value.items() if isinstance(value, dict) else ():
-        path, key = f"{at}.{field}".lstrip("."), str(field).removeprefix("keptn.sh/").lower()
+        path, key = f"{at}.{field}".lstrip("."), _PREFIX.sub("", str(field)).lower()
         named_kinds = (kind for pattern, kind in _KINDS.items() if re.fullmatch(pattern, key))
         kind = next(named_kinds, "") if owner or key != str(field).lower() else ""
         if kind:

@@ -25,6 +25,7 @@ from harbourmaster.gates.known_keys import (
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup, names_of
 from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.stages import STAGE_LISTS
 from harbourmaster.gates.waits import (
     OF_NAMESPACES,
     WAIT_FOR_KEY,
@@ -45,6 +46,7 @@ _LISTS: Final = (
     keys.POST_TASKS_KEY,
     keys.PRE_EVALUATIONS_KEY,
     keys.POST_EVALUATIONS_KEY,
+    *STAGE_LISTS,
 )
 _WAIT_KEYS: Final = frozenset(WAIT_KEYS)
 _SEPARATORS: Final = f",{whitespace}"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.gates.metadata import MAX_VALUE, cut
+from harbourmaster.gates.metadata import cut, limit_value
 from harbourmaster.gates.release import OURS
 
 STAGES_KEY: Final = f"{OURS}stages"
@@ -22,9 +21,9 @@ STAGE_EVALUATIONS_KEY: Final = f"{OURS}stage-evaluations"
 STAGE_TASKS_KEY: Final = f"{OURS}stage-tasks"
 STAGE_ANALYSIS_KEY: Final = f"{OURS}stage-analysis"
 STAGE_PAUSE_KEY: Final = f"{OURS}stage-pause"
-"""The time for which the pods of a stage must have been ready, or MANUAL."""
+"""The time for which the pods of a stage must have been ready: a duration, or MANUAL."""
 STAGES_ON_FIRST_KEY: Final = f"{OURS}stages-on-first"
-"""With the value ON_FIRST, stages apply where no other version serves, too."""
+"""With the value "true", stages apply where no other version serves, too."""
 STAGE_LISTS: Final = (STAGE_EVALUATIONS_KEY, STAGE_TASKS_KEY, STAGE_ANALYSIS_KEY)
 """The annotations that name the checks of a stage."""
 STAGE_KEYS: Final = (STAGES_KEY, STAGE_PAUSE_KEY, STAGES_ON_FIRST_KEY, *STAGE_LISTS)
@@ -38,12 +37,11 @@ PROMOTE_KEY: Final = f"{OURS}promote"
 PROMOTE_BY_KEY: Final = f"{OURS}promote-by"
 PROMOTE_REASON_KEY: Final = f"{OURS}promote-reason"
 MANUAL: Final = "Manual"
-ON_FIRST: Final = "true"
 MAX_STAGES: Final = 20
 
-_STEP: Final = re.compile(r"([1-9][0-9]{0,8})(%?)")
-_ALL: Final = 100
+_STEP: Final = re.compile(r"([1-9][0-9]{0,8})|([1-9][0-9]?|100)%")
 _SHAPE: Final = "write numbers of pods or percentages that grow, for example 1, 25%, 100%"
+_ALL: Final = "100%"
 
 
 class Step(Struct, frozen=True, gc=False):
@@ -51,9 +49,6 @@ class Step(Struct, frozen=True, gc=False):
 
     number: int
     is_percent: bool
-
-    def __str__(self) -> str:
-        return f"{self.number}{'%' if self.is_percent else ''}"
 
 
 class Stages(Struct, frozen=True):
@@ -68,11 +63,9 @@ class Stages(Struct, frozen=True):
 
         Percentages are rounded up. A stage never allows fewer pods than the one before it.
         """
-        if stage >= len(self.steps):
-            return wanted
         numbers = (
-            -(-wanted * step.number // _ALL) if step.is_percent else step.number
-            for step in self.steps[: max(stage, 0)]
+            -(-wanted * step.number // 100) if step.is_percent else step.number
+            for step in self.steps[:stage]
         )
         return min(wanted, max(numbers, default=0))
 
@@ -88,39 +81,29 @@ def parse_stages(stages: str, pause: str = "") -> Stages:
 
     Raises ValueError with a line of the form ``what is wrong: where: what to do``.
     """
-    if not stages.strip():
-        raise _fault("no stage")
-    if len(stages) > MAX_VALUE:
-        raise _fault(f"more than {MAX_VALUE} characters")
-    steps = [_parse_step(part.strip(" \t\r\n")) for part in stages.split(",")]
-    if steps[-1] != Step(_ALL, is_percent=True):
-        steps.append(Step(_ALL, is_percent=True))
-    if len(steps) > MAX_STAGES:
-        to_do = f"write at most {MAX_STAGES}, the last one of 100% included"
-        raise _fault(f"{len(steps)} stages", to_do)
-    for is_percent in (False, True):
-        alike = [step for step in steps if step.is_percent == is_percent]
-        for before, after in pairwise(alike):
-            if after.number <= before.number:
-                raise _fault(f"stage {after} after {before} adds no pods")
+    parts = [part.strip(" \t\r\n") for part in limit_value(stages).split(",")]
+    if parts[-1] != _ALL:
+        parts.append(_ALL)
+    if len(parts) > MAX_STAGES:
+        raise _fault(f"{len(parts)} stages", f"write at most {MAX_STAGES}, {_ALL} included")
+    steps: list[Step] = []
+    for part in parts:
+        match = _STEP.fullmatch(part)
+        if match is None:
+            raise _fault(f'"{cut(part)}" is not a number of pods or a percentage')
+        step = Step(int(match[1] or match[2]), match[1] is None)
+        before = (earlier.number for earlier in steps if earlier.is_percent == step.is_percent)
+        if max(before, default=0) >= step.number:
+            raise _fault(f"stage {part} adds no pods to those before it")
+        steps.append(step)
     return Stages(tuple(steps), _parse_pause(pause))
-
-
-def _parse_step(text: str) -> Step:
-    match = _STEP.fullmatch(text)
-    if match is None:
-        raise _fault(f'"{cut(text)}" is not a number of pods or a percentage')
-    number, is_percent = int(match[1]), bool(match[2])
-    if is_percent and number > _ALL:
-        raise _fault(f'"{cut(text)}" is more than all pods')
-    return Step(number, is_percent)
 
 
 def _parse_pause(text: str) -> float | None:
     if text == MANUAL:
         return None
     with suppress(ValueError):
-        seconds = parse_duration(text[:MAX_VALUE]) if text else 0.0
+        seconds = parse_duration(limit_value(text)) if text else 0.0
         if seconds >= 0:
             return seconds
     to_do = f"write for example 10m, or {MANUAL}"

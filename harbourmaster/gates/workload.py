@@ -76,7 +76,7 @@ def workload_of(
         is_single_service=not app or annotations.get(keys.APP_TYPE_KEY) == keys.SINGLE_SERVICE,
         stages=limit_value(annotations.get(stages.STAGES_KEY, "")),
         stage_pause=limit_value(annotations.get(stages.STAGE_PAUSE_KEY, "")),
-        stages_on_first=annotations.get(stages.STAGES_ON_FIRST_KEY) == stages.ON_FIRST,
+        stages_on_first=annotations.get(stages.STAGES_ON_FIRST_KEY) == "true",
         stage_tasks=names(stages.STAGE_TASKS_KEY),
         stage_evaluations=names(stages.STAGE_EVALUATIONS_KEY),
         stage_analyses=names(stages.STAGE_ANALYSIS_KEY),

@@ -114,9 +114,12 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(pods):
     pods.until_in_force()
     given = {"keptn.sh__workload": "waiter", "keptn.sh__version": "2.0"}
     ours = {"gates.harbourmaster.dev__app_type": "single-service"}
-    assert not pods.create("held", labels={"app.kubernetes.io/part-of": "shop"}, **given, **ours)
+    labels = {"app.kubernetes.io/part-of": "shop", "gates.harbourmaster.dev/staged": "true"}
+    assert not pods.create("held", labels=labels, **given, **ours)
     assert not pods.create("free", gated=False, **given)
     for change, text in (
+        (label(**{"gates.harbourmaster.dev__staged": None}), "only harbourmaster changes"),
+        (label(**{"gates.harbourmaster.dev__staged": "no"}), "only harbourmaster changes"),
         (UNGATE, "only harbourmaster removes the gate"),
         (annotate(**{REMOVED: "true"}), "only harbourmaster changes the annotations"),
         (annotate(**{"gates.harbourmaster.dev__released": "x"}), "only harbourmaster changes"),
@@ -136,6 +139,10 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(pods):
     # The guard ignores everything else.
     assert not pods.patch("held", OTHERS)
     assert not pods.patch("held", annotate(**{"example.com__a": "b"}))
+    assert not pods.patch("held", label(**{"example.com__a": "b"}))
+    assert not pods.patch("free", label(**{"example.com__a": "b"}))
+    staged = label(**{"gates.harbourmaster.dev__staged": "true"})
+    assert "and its label" in pods.patch("free", staged)
     assert not pods.patch("free", annotate(**{"keptn.sh__version": "1.0"}))
     assert "no pod starts as released" in pods.create("new", **{REMOVED: "true"})
     assert "no pod starts" in pods.create("new", **{"gates.harbourmaster.dev__released_by": "x"})

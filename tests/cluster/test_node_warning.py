@@ -131,3 +131,58 @@ def test_the_policy_warns_where_our_own_rules_find_a_mistake(harbour, case):
     for text, mistake in zip(warnings, expected, strict=True):
         # The next step is the same.
         assert text.endswith(mistake.text.rpartition(": ")[2])
+
+
+STAGES = {"gates.harbourmaster.dev/stages": "1, 25%", "keptn.sh/workload": "web"}
+STRATEGIES = {
+    "Deployment": ("spec.strategy", "up to 25%"),
+    "StatefulSet": ("spec.updateStrategy", ""),
+    "DaemonSet": ("spec.updateStrategy", "up to 1"),
+}
+
+
+def staged(kind, **spec):
+    """A workload of that kind, whose pods are released in stages and fit on no node."""
+    manifest = workload(kind, {"app": "web"}, nodeSelector={"example.com/none": "a"})
+    manifest["spec"] |= {"selector": {"matchLabels": {"app": "web"}}, **spec}
+    manifest["spec"]["template"]["metadata"]["annotations"] = STAGES
+    if kind != "DaemonSet":
+        manifest["spec"]["replicas"] = 12
+    if kind == "StatefulSet":
+        manifest["spec"]["serviceName"] = "web"
+    return manifest
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_the_defaults_of_the_api_server_are_told_to_who_asks_for_stages(plane, kind):
+    namespace = fresh_namespace(plane.kubectl, "stages")
+    plane.kubectl("annotate", "namespace", namespace, f"{KEY}=enabled")
+    field, lacking = STRATEGIES[kind]
+    named = field.removeprefix("spec.")
+
+    def apply_staged(**spec):
+        lines = apply_object(plane, staged(kind, **spec), namespace)
+        plane.kubectl("delete", kind, "web", f"--namespace={namespace}", "--cascade=foreground")
+        return [line for line in lines if "no node has" not in line]
+
+    refused = {named: {"type": "Recreate" if kind == "Deployment" else "OnDelete"}}
+    told = eventually(lambda: apply_staged(**refused))
+    assert [f": {field}.type: write RollingUpdate" in line for line in told] == [True]
+    text = f"{lacking} of the old pods are missing while a stage waits: {field}.rollingUpdate: "
+    advice = "set maxUnavailable: 0, maxSurge: 1"
+    warning = f"Warning: harbourmaster: {text}{advice}"
+    assert apply_staged() == ([warning] if lacking else [])
+    suited = {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert apply_staged(**({named: suited} if lacking else {})) == []
+
+
+def test_pods_of_a_staged_workload_get_the_label(plane):
+    namespace = fresh_namespace(plane.kubectl, "staged")
+    plane.kubectl("annotate", "namespace", namespace, f"{KEY}=enabled")
+    eventually(lambda: apply_object(plane, staged("Deployment"), namespace))
+    plane.kubectl("delete", "deployment", "web", f"--namespace={namespace}", "--cascade=foreground")
+    apply_object(plane, staged("StatefulSet"), namespace)
+    selector = "--selector=gates.harbourmaster.dev/staged=true"
+    arguments = ("get", "pods", selector, f"--namespace={namespace}", "-o=name")
+    labelled = eventually(lambda: plane.kubectl(*arguments).stdout)
+    assert labelled.split() == ["pod/web-0"]

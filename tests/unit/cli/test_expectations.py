@@ -11,6 +11,7 @@ import yaml
 
 from harbourmaster.cli.checking import FILE
 from harbourmaster.cli.main import main
+from helpers.admission import keys, pod
 from helpers.manifests import ROOT
 from helpers.objects import cluster_policy, policy, required, workload
 
@@ -132,6 +133,14 @@ def test_pods_have_a_gate_by_their_own_keys_and_by_those_of_their_workload(made,
         )
     assert made(SHOP, manifest) == {f"{kind} shop/web": {"gated": True}}
     assert made(manifest) == {}
+
+
+def test_the_label_of_staged_pods_is_expected(made):
+    annotations = keys(workload="w", version="1") | {"gates.harbourmaster.dev/stages": "1"}
+    staged = in_shop(pod(), annotations)
+    staged["metadata"]["name"] = "web"
+    expected = made(SHOP, staged)["Pod shop/web"]
+    assert expected["fields"]["metadata"]["labels"] == {"gates.harbourmaster.dev/staged": "true"}
 
 
 def test_no_gate_is_expected_of_pods_without_checks(made):

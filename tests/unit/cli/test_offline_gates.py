@@ -148,6 +148,15 @@ def test_replay_and_render_take_them_too(sources, tmp_path, capsysbinary):
     assert "schedulingGates" not in after["spec"]
 
 
+def test_render_shows_that_a_pod_is_staged(sources, tmp_path, capsysbinary):
+    document = pod({**TRACKED, "gates.harbourmaster.dev/stages": "1"})
+    document["metadata"]["namespace"] = "ns1"
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(yaml.safe_dump(document))
+    assert main(["render", *sources, "--diff", "-f", str(manifest)]) == 0
+    assert b"+    gates.harbourmaster.dev/staged: 'true'" in capsysbinary.readouterr().out
+
+
 def test_a_copied_pod_loses_the_marks_of_the_gate(sources, tmp_path, capsysbinary):
     document = pod({**TRACKED, WAITED_KEY: "timed-out"})
     document["metadata"]["namespace"] = "ns1"

@@ -136,6 +136,25 @@ def shared(name, version, **annotations):
     return given
 
 
+def staged(stages="1, 25%", head=None, **annotations):
+    """A Deployment, or another kind, whose pods are released in stages."""
+    given = {**workload(), **(head or {})}
+    keys = {"stages": stages, **annotations}
+    given["spec"] |= {"replicas": 12, "strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
+    given["spec"]["template"]["metadata"]["annotations"] = {
+        "keptn.sh/workload": "web",
+        "example.com/stage-tasks": "theirs",
+        **{f"gates.harbourmaster.dev/{key.replace('_', '-')}": text for key, text in keys.items()},
+    }
+    return given
+
+
+def rollout():
+    given = staged(head={"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"})
+    given["spec"]["strategy"] = {"canary": {"steps": []}}
+    return given
+
+
 CHECK = keptn("KeptnTaskDefinition", container={"name": "a", "image": "a"})
 CHECK["metadata"]["name"] = "check"
 ENABLED = {"keptn.sh/lifecycle-toolkit": "enabled"}
@@ -207,6 +226,15 @@ OBJECTS = {
     "a promotion task that is not among the files": [
         keptn("KeptnAppContext", promotionTasks=["a"])
     ],
+    "stages with a strategy that does not suit them": [
+        staged(stage_pause="Manual", stage_tasks="check"),
+        CHECK,
+    ],
+    "stages that cannot be read": [staged("50%, 25%")],
+    "checks of stages that are not among the files": [
+        staged("100%", stage_tasks="t", stage_evaluations="e", stage_analysis="a")
+    ],
+    "stages of a Rollout": [rollout()],
     "a metric that is not among the files": [evaluated()],
     "a metric of placement that is not among the files": [
         placed(metrics=[{"name": "m", "weight": 1, "scope": "Namespaced"}])

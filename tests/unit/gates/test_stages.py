@@ -7,6 +7,10 @@ import pytest
 from harbourmaster.gates.stages import MAX_STAGES, STAGE_PAUSE_KEY, STAGES_KEY, parse_stages
 
 
+def shown(stages):
+    return [f"{step.number}{'%' if step.is_percent else ''}" for step in stages.steps]
+
+
 def allowances(text, wanted):
     stages = parse_stages(text)
     return [stages.allowance(number, wanted) for number in range(1, len(stages.steps) + 1)]
@@ -24,7 +28,7 @@ def allowances(text, wanted):
     ],
 )
 def test_stages_are_read_and_the_last_one_is_all(text, steps):
-    assert [str(step) for step in parse_stages(text).steps] == steps
+    assert shown(parse_stages(text)) == steps
 
 
 @pytest.mark.parametrize(
@@ -60,15 +64,15 @@ def test_a_pause_is_a_duration_or_manual(text, seconds):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no stage"),
-        (" \t", "no stage"),
+        ("", '"" is not a number'),
+        (" \t", '"" is not a number'),
         ("0", '"0" is not a number'),
         ("0%", '"0%" is not a number'),
         ("-1", '"-1" is not a number'),
         ("1.5", '"1.5" is not a number'),
         ("25 %", '"25 %" is not a number'),
-        ("101%", '"101%" is more than all pods'),
-        ("999999999%", '"999999999%" is more than all pods'),
+        ("101%", '"101%" is not a number'),
+        ("999999999%", '"999999999%" is not a number'),
         ("1000000000", '"1000000000" is not a number'),
         ("9" * 4000, "is not a number"),
         ("٣", '"٣" is not a number'),
@@ -77,10 +81,10 @@ def test_a_pause_is_a_duration_or_manual(text, seconds):
         (",", '"" is not a number'),
         ("1\u00a0", '"1?" is not a number'),
         ("1\x1b[0m", '"1?[0m" is not a number'),
-        ("100%, 50%", "stage 50% after 100% adds no pods"),
-        ("100%, 5", "stage 100% after 100% adds no pods"),
-        ("50%, 3, 50%", "stage 50% after 50% adds no pods"),
-        ("2, 50%, 1", "stage 1 after 2 adds no pods"),
+        ("100%, 50%", "stage 50% adds no pods"),
+        ("100%, 5", "stage 100% adds no pods"),
+        ("50%, 3, 50%", "stage 50% adds no pods"),
+        ("2, 50%, 1", "stage 1 adds no pods"),
         (",".join(map(str, range(1, 21))), "21 stages"),
         ("1," * 2049, "more than 4096 characters"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from harbourmaster.gates.known_keys import KNOWN_KEYS, STATE_KEYS
 from harbourmaster.gates.metadata import APP_TYPE_KEY, PARENT_KEY, REMOVED_KEY
+from harbourmaster.gates.stages import STAGE_KEYS, STAGED_LABEL
 from harbourmaster.gates.waits import INHERITED_KEY, WAIT_FOR_KEY
 from harbourmaster.webhook.verdict import GATED, MUTATED
 from helpers.admission import (
@@ -133,9 +134,10 @@ def test_a_template_stays_and_its_author_is_told(kind):
 def test_the_table_has_all_that_the_controller_writes_on_pods():
     """The others of ours are written by users, by admission, or on other objects."""
     by_users = {WAIT_FOR_KEY, f"{OURS}wait-timeout", f"{OURS}wait-on-timeout"}
-    by_users |= {f"{OURS}deployment-timeout"}
-    by_admission = {PARENT_KEY, APP_TYPE_KEY, INHERITED_KEY}
+    by_users |= {f"{OURS}deployment-timeout", *STAGE_KEYS}
+    by_admission = {PARENT_KEY, APP_TYPE_KEY, INHERITED_KEY, STAGED_LABEL}
     elsewhere = "adopts clear-failed-nodes code-digest enabled job no-override other-owners owners"
+    elsewhere += " promote promote-by promote-reason"
     elsewhere += " rerun rerun-by rerun-checks rerun-reason since termination-message-policy"
     elsewhere += " written-version"
     others = {f"{OURS}{name}" for name in elsewhere.split()}
