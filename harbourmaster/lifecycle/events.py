@@ -137,6 +137,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "GateOwnerUnsupported": ("GateOwnerUnsupported",),
     "GateOrphaned": ("GateOrphaned",),
     "GateReleased": ("GateReleased",),
+    "GateTimeoutInvalid": ("GateTimeoutInvalid",),
     "GateWaitInvalid": ("GateWaitInvalid",),
     "PreCheckDeadlineExceeded": ("PreCheckDeadlineExceeded",),
 }

@@ -24,6 +24,7 @@ _STATES: Final = {
     "gate-list-empty": "ListEmpty",
     "gate-list-invalid": "ListInvalid",
     "gate-owner-unsupported": "OwnerUnsupported",
+    "gate-timeout-invalid": "TimeoutInvalid",
     "gate-wait-invalid": "WaitInvalid",
 }
 """States of the phase Gate, by the code of the admission warning."""

@@ -60,6 +60,14 @@ async def test_a_pod_that_can_have_no_checks_and_an_empty_list_are_told(api, cli
         ]
 
 
+async def test_a_deployment_time_out_that_is_no_duration_harms_no_other_pod(api, client):
+    put(api, PODS, pod("gated", {**keptn(), "gates.harbourmaster.dev/deployment-timeout": "soon"}))
+    put(api, PODS, pod("other", {**keptn(), **TYPO}))
+    async with running(client, watches.MISTAKES) as world:
+        await await_signal(world, "GateTimeoutInvalid")
+        await await_signal(world, "GateKeyUnknown")
+
+
 async def test_a_mistake_is_told_once_until_it_changes(api, client):
     put(api, PODS, pod("gated", {**keptn(), **TYPO}))
     async with running(client, watches.MISTAKES) as world:
