@@ -54,7 +54,8 @@ async def create_pods(bulk, prefix, workloads, namespace=NAMESPACE):
     names = [f"{prefix}{number}" for number in range(workloads)]
     sets = [replica_set(name, PODS_EACH) for name in names]
     for obj in sets:
-        above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d"}
+        name = obj["metadata"]["name"]
+        above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": f"d-{name}"}
         obj["metadata"] |= {
             "annotations": {DESIRED: str(PODS_EACH), "deployment.kubernetes.io/revision": "1"},
             "ownerReferences": [{**above, "controller": True}],

@@ -154,7 +154,8 @@ async def test_an_undo_releases_the_pods_of_the_former_version_at_once(flow, har
     await flow.until_ended(WORKLOAD_VERSIONS, name_of("2.0"), "Deprecated")
     # Deployed again, it starts with its first stage.
     await to_version(flow, kind, "2.0", "broken")
-    await flow.until(lambda: len(stage_of(flow).get("results", ())) == 1)
+    progressing = {"status": {"status": "Progressing"}}
+    await flow.until_like(WORKLOAD_VERSIONS, name_of("2.0"), progressing)
     await until_stage(flow, 1, "Held")
     assert len(released(flow, "2.0")) == 1
 
