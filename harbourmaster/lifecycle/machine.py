@@ -363,4 +363,6 @@ def resume(version: WorkloadVersion) -> WorkloadVersionStatus:
     """Return the status with which a superseded version goes on, after a rollback to it."""
     status, left = version.status, _states(version, {DEPRECATED}, PENDING)
     state = PROGRESSING if status.current_phase else PENDING
-    return replace(status, status=state, end_time="", deployment_start_time="", **NO_STAGE, **left)
+    # One whose pods were all released goes on so: those that come back are released meanwhile.
+    stage = NO_STAGE if is_staging(replace(version, status=replace(status, **left))) else {}
+    return replace(status, status=state, end_time="", deployment_start_time="", **stage, **left)

@@ -128,7 +128,7 @@ async def test_a_stage_that_fails_is_held_until_a_person_releases_the_next_one(f
     await held(flow, kind)
     (pod,) = released(flow, "2.0")
     uid = pod["metadata"]["uid"]
-    await flow.delete("Pod", pod["metadata"]["name"], grace_period_seconds=0)
+    await flow.delete("Pod", pod["metadata"]["name"])
 
     def is_replaced():
         pods = released(flow, "2.0")
@@ -154,7 +154,8 @@ async def test_an_undo_releases_the_pods_of_the_former_version_at_once(flow, har
     await flow.until_ended(WORKLOAD_VERSIONS, name_of("2.0"), "Deprecated")
     # Deployed again, it starts with its first stage.
     await to_version(flow, kind, "2.0", "broken")
-    await flow.until(lambda: len(stage_of(flow).get("results", ())) == 1)
+    progressing = {"status": {"status": "Progressing"}}
+    await flow.until_like(WORKLOAD_VERSIONS, name_of("2.0"), progressing)
     await until_stage(flow, 1, "Held")
     assert len(released(flow, "2.0")) == 1
 
@@ -177,7 +178,7 @@ async def test_another_controller_holds_as_well(flow, harbour, kind):
     for _ in range(3):
         harbour.installation.kill("controller")
         (pod,) = released(flow, "2.0")
-        await flow.delete("Pod", pod["metadata"]["name"], grace_period_seconds=0)
+        await flow.delete("Pod", pod["metadata"]["name"])
         harbour.installation.launch("controller")
         harbour.installation.await_ready("controller")
         await flow.until(lambda: len(released(flow, "2.0")) == 1)
@@ -208,7 +209,7 @@ async def test_pods_that_come_while_the_webhook_is_down_are_held_too(flow, harbo
     harbour.installation.end("webhook")
     try:
         (pod,) = released(flow, "2.0")
-        await flow.delete("Pod", pod["metadata"]["name"], grace_period_seconds=0)
+        await flow.delete("Pod", pod["metadata"]["name"])
         await flow.until(lambda: not released(flow, "2.0"))
     finally:
         harbour.installation.launch("webhook")
@@ -225,7 +226,7 @@ async def test_a_pause_counts_from_the_youngest_pod(flow):
     await flow.change("Deployment", "cart", {"spec": {"template": template}})
     await until_stage(flow, 1, "Paused")
     (pod,) = released(flow, "2.0")
-    await flow.delete("Pod", pod["metadata"]["name"], grace_period_seconds=0)
+    await flow.delete("Pod", pod["metadata"]["name"])
     await flow.until_ended(WORKLOAD_VERSIONS, name_of("2.0"))
     states = [stage["state"] for stage in history(flow) if stage["number"] == 1]
     assert states[:3] == ["Releasing", "Paused", "Releasing"]

@@ -10,9 +10,9 @@ from harbourmaster.gates.stages import STAGE_KEY, STAGED_LABEL, parse_stages
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 from helpers.api_rules import gate_names
+from simulation.owners import DESIRED
 from simulation.server import revision_of
 
-DESIRED = "deployment.kubernetes.io/desired-replicas"
 UNAWARE = 120.0
 """Seconds for which a process may not know how many pods an owner wants."""
 OVER = {"Completed", "Skipped", "Refused"}

@@ -11,6 +11,7 @@ from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of, names_of_pod
 from helpers.flow.manifests import IMAGE
+from simulation.owners import DESIRED
 
 FINAL = {"Succeeded", "Failed", "Warning", "Deprecated"}
 
@@ -132,8 +133,11 @@ class Versions:
         if owner is None or owner["metadata"]["uid"] != reference["uid"] or workload is None:
             return False
         replicas, status = owner["spec"]["replicas"], owner["status"]
+        notes = owner["metadata"].get("annotations") or {}
         return (
-            workload["spec"]["version"] == version["spec"]["version"]
+            # A Deployment that replaces its pods one after the other has not come to all of them.
+            notes.get(DESIRED, str(replicas)) == str(replicas)
+            and workload["spec"]["version"] == version["spec"]["version"]
             and replicas == status["availableReplicas"] == status.get("updatedReplicas", replicas)
             and replicas > 0
         )

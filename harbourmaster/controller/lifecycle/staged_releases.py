@@ -252,6 +252,9 @@ class StagedReleases:
         are_ready = counted and not pending and all(times)
         stage, wanted, refusal = version.status.stage, self._wanted(version), ""
         released, ready_since = len(counted) + len(pending), max(times) if are_ready else None
+        if is_deployed and wanted is None:
+            # A newer ReplicaSet wants no pods either.
+            wanted = 0
         if is_deployed and stage is not None and wanted and released < wanted:
             released, ready_since = wanted, max((*times, stage.since))
         are_others_serving = any(self._has_others(version, *pair) for pair in self._owners(version))

@@ -68,6 +68,8 @@ class Watches:
         self._controllers = controllers
         # By key of a workload version: what decides on its waiting pods.
         self._approvals: dict[str, tuple[object, ...]] = {}
+        # By key of a waiting pod: the key of its version.
+        self._versions_of_waiting: dict[str, str] = {}
         # By key of a metric: the namespaces that it allows, where there are some.
         self._consents: dict[str, frozenset[str]] = {}
 
@@ -146,6 +148,8 @@ class Watches:
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
         self._connect_owners()
+        # A superseded version goes on as long as pods wait for it.
+        caches.pods.subscribe(self._on_waiting_pods)
         caches.staged_pods.subscribe(self._on_staged_pods)
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
@@ -346,6 +350,18 @@ class Watches:
         for key in keys:
             pod = self._caches.pods.store.get(key)
             yield from ("/".join(version) for version in versions_of_pod(pod)[:1]) if pod else ()
+
+    def _on_waiting_pods(self, keys: frozenset[str]) -> None:
+        """Wake the versions whose last waiting pods were deleted or released."""
+        store, left = self._caches.pods.store, set()
+        for key in keys:
+            before, pod = self._versions_of_waiting.pop(key, ""), store.get(key)
+            place = next(iter(versions_of_pod(pod)), None) if pod is not None else None
+            if place is not None:
+                self._versions_of_waiting[key] = "/".join(place)
+            elif before and not store.by_index(BY_VERSION, _place(before)):
+                left.add(before)
+        self._wake(WORKLOAD_VERSIONS, lambda keys: keys)(frozenset(left))
 
     def _waiting_for_app_child(self, keys: frozenset[str]) -> Iterable[str]:
         return self._waiting_for_app(self._by_index(self._caches.app_versions, BY_CHILD)(keys))

@@ -371,6 +371,17 @@ def test_a_superseded_version_releases_nothing_and_starts_again_with_the_first_s
     assert (stage_of(walk), walk.allowed) == ((1, "Releasing"), 1)
 
 
+def test_a_version_whose_pods_were_all_released_does_not_start_again():
+    walk = held(wanted=8)
+    walk.promote(walk.stage.of + 1)
+    walk.go()
+    for change in (supersede(walk.version, walk.now), None):
+        walk.version = replace(walk.version, status=change or resume(walk.version))
+        assert walk.allowed is None
+    walk.go()
+    assert walk.stage.state == "Completed"
+
+
 def test_a_request_is_spent_also_when_its_version_is_deployed_again():
     walk = held(wanted=8)
     walk.promote(2)

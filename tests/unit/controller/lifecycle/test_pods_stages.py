@@ -358,8 +358,15 @@ async def test_a_pod_with_the_name_of_a_former_one_is_another_pod(api, flawed):
     assert version_of(api)["status"]["stage"]["number"] == 1
 
 
-async def test_the_watches_of_versions_wake_for_pods_of_stages(api, flawed):
-    woken = []
+@pytest.fixture
+def woken():
+    """The keys of the versions that are reconciled by ``noting``."""
+    return []
+
+
+@pytest.fixture
+def noting(woken):
+    """The reconcilers, of which that of versions only notes their keys."""
 
     class Noting:
         def __init__(self, _context):
@@ -371,11 +378,30 @@ async def test_the_watches_of_versions_wake_for_pods_of_stages(api, flawed):
         async def reconcile(self, key):
             woken.append(key)
 
+    return {
+        **{name: RECONCILERS[name] for name in MINE},
+        watches.WORKLOAD_VERSIONS: Noting,
+    }
+
+
+async def test_a_version_is_looked_at_when_its_last_waiting_pod_is_gone(api, client, woken, noting):
+    make(api, pod("waiter-1"), pod("waiter-2"))
+    async with running(client, reconcilers=noting) as world:
+        await version_there(api, world)
+        await settle()
+        woken.clear()
+        api.remove(PODS, "waiter-1", PROD)
+        await settle()
+        assert woken == []
+        api.remove(PODS, "waiter-2", PROD)
+        await settle()
+    assert woken == [f"{PROD}/{NAME}"]
+
+
+async def test_a_version_is_looked_at_when_a_pod_of_its_stage_is_ready(api, flawed, woken, noting):
     want(api, 4)
     make(api, *staged_pods(1))
-    reconcilers = {name: RECONCILERS[name] for name in MINE}
-    reconcilers[watches.WORKLOAD_VERSIONS] = Noting
-    async with running(flawed, reconcilers=reconcilers) as world:
+    async with running(flawed, reconcilers=noting) as world:
         await begin(api, world)
         await world.until(lambda: not waiting(api))
         woken.clear()
