@@ -130,9 +130,10 @@ def stage_phases(number: int) -> tuple[Phase, ...]:
 def check_phases(version: Version) -> tuple[Phase, ...]:
     """Return the phases with checks, and those of the current stage in the place of theirs."""
     phases = phases_of(version)
-    if not isinstance(version, WorkloadVersion) or not version.status.stage:
+    if not isinstance(version, WorkloadVersion) or not version.spec.stages:
         return tuple(phase for phase in phases if phase.kind)
-    staged = stage_phases(version.status.stage.number)
+    stage = version.status.stage
+    staged = stage_phases(stage.number if stage is not None else 0)
     return (*phases[:2], *staged, *phases[3:])
 
 
@@ -144,8 +145,8 @@ def phases_of(version: Version) -> tuple[Phase, ...]:
 
 
 def has_checks(version: Version) -> bool:
-    """Whether the version names a task or an evaluation of its own."""
-    return any(getattr(version.spec, phase.checks) for phase in phases_of(version) if phase.checks)
+    """Whether the version names a check of its own."""
+    return any(getattr(version.spec, phase.checks) for phase in check_phases(version))
 
 
 def state_of(status: Status, phase: Phase) -> str:
