@@ -22,9 +22,6 @@ NO_POD: Final = "-"
 """A regular expression that no name matches; an empty one would match a value without a pod."""
 MOST_NAMES: Final = 200
 """Maximum names of pods in an argument, because queries have a limit."""
-_LONGEST_BASE: Final = 58
-"""Characters that a generated name has before its random ones."""
-_SECOND: Final = timedelta(seconds=1)
 
 
 def analysis_for(
@@ -43,8 +40,8 @@ def analysis_for(
     # The results have the end of the former stage.
     ends = [result.end_time for result in status.stage.results] if status.stage else []
     began = moment(ends[-1] if ends else status.deployment_start_time) or now
+    began = min(began, now - timedelta(seconds=1))
     seed = f"{metadata.uid}/{check_type}/{name}/{previous}"
-    reference = {"name": name, "namespace": definition.metadata.namespace}
     return {
         "apiVersion": "metrics.keptn.sh/v1",
         "kind": "Analysis",
@@ -54,11 +51,8 @@ def analysis_for(
             "ownerReferences": [owner_reference(version)],
         },
         "spec": {
-            "timeframe": {
-                "from": format_rfc3339(min(began, now - _SECOND)),
-                "to": format_rfc3339(now),
-            },
-            "analysisDefinition": reference,
+            "timeframe": {"from": format_rfc3339(began), "to": format_rfc3339(now)},
+            "analysisDefinition": {"name": name, "namespace": definition.metadata.namespace},
             "args": {
                 "namespace": metadata.namespace,
                 "workload": version.spec.workload_name,
@@ -82,13 +76,8 @@ def state_of_analysis(analysis: Analysis) -> str:
     return FAILED if has_error else PROGRESSING
 
 
-def names_pattern(names: Iterable[str]) -> str:
-    """Return a regular expression for the first of these names of pods."""
+def pods_pattern(names: Iterable[str], random: str = "") -> str:
+    """Return a regular expression for names of pods, or for their beginnings before ``random``."""
     # Brackets need no escape in the strings of a query.
-    return "|".join(name.replace(".", "[.]") for name in sorted(names)[:MOST_NAMES]) or NO_POD
-
-
-def replica_sets_pattern(names: Iterable[str]) -> str:
-    """Return a regular expression for the names of the pods of ReplicaSets."""
-    bases = (f"{name}-"[:_LONGEST_BASE].replace(".", "[.]") for name in sorted(names))
-    return "|".join(f"{base}[a-z0-9]+" for base in bases) or NO_POD
+    shown = (name.replace(".", "[.]") + random for name in sorted(names)[:MOST_NAMES])
+    return "|".join(shown) or NO_POD

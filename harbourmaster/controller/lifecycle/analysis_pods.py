@@ -11,14 +11,20 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS
 from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.analyses import names_pattern, replica_sets_pattern
+from harbourmaster.lifecycle.analyses import pods_pattern
 from harbourmaster.lifecycle.gated_pods import REVISION_LABEL
 from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
 
 if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
+    from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.model import WorkloadVersion
+
+
+_LONGEST_BASE: Final = 58
+"""Characters that a generated name has before its random ones."""
+_RANDOM: Final = "[a-z0-9]+"
 
 
 class _Pod(Struct, frozen=True, gc=False):
@@ -37,32 +43,27 @@ async def pods_to_compare(
     listed. Raises ApiError.
     """
     owners, recorded = caches.owners_of(version), recorded_owners(version)
+    own: set[str] = set()
+    former: set[str] = set()
     sets = [owner for kind, owner in owners.values() if kind == REPLICA_SET]
+    for owner in sets:
+        alike = caches.alike_replica_sets(owner)
+        own.add(_generated(owner))
+        former.update(_generated(other) for other in alike if other.metadata.uid not in recorded)
     if sets or not owners:
-        former = {
-            other.metadata.name
-            for owner in sets
-            for other in caches.alike_replica_sets(owner)
-            if other.metadata.uid not in recorded
-        }
-        own = replica_sets_pattern(owner.metadata.name for owner in sets)
-        return {"pods": own, "oldPods": replica_sets_pattern(former)}
-    pods: dict[bool, set[str]] = {True: set(), False: set()}
-    token = ""
-    while True:
-        page = await client.list(
-            PODS,
-            version.metadata.namespace,
-            label_selector=REVISION_LABEL,
-            metadata_only=True,
-            continue_token=token,
-        )
-        for raw in page.items:
-            metadata = _decode(raw).metadata
-            if metadata.controller is not None and metadata.controller.uid in owners:
-                described = workload_of(metadata.annotations, metadata.labels)
-                name = names_of_pod(described).version if described is not None else ""
-                pods[name == version.metadata.name].add(metadata.name)
-        token = page.continue_token
-        if not token:
-            return {"pods": names_pattern(pods[True]), "oldPods": names_pattern(pods[False])}
+        return {"pods": pods_pattern(own, _RANDOM), "oldPods": pods_pattern(former, _RANDOM)}
+    namespace = version.metadata.namespace
+    page = await client.list(
+        PODS, namespace, label_selector=REVISION_LABEL, metadata_only=True, limit=0
+    )
+    for metadata in (_decode(raw).metadata for raw in page.items):
+        if metadata.controller is not None and metadata.controller.uid in owners:
+            described = workload_of(metadata.annotations, metadata.labels)
+            is_own = described and names_of_pod(described).version == version.metadata.name
+            (own if is_own else former).add(metadata.name)
+    return {"pods": pods_pattern(own), "oldPods": pods_pattern(former)}
+
+
+def _generated(replica_set: Owner) -> str:
+    """Return the beginning of the names of a ReplicaSet's pods."""
+    return f"{replica_set.metadata.name}-"[:_LONGEST_BASE]

@@ -251,5 +251,5 @@ def _topic(creation: Creation) -> str:
 
 def _refusal(creation: Creation, error: ApiError) -> PhaseNotice:
     kind = creation.phase.kind
-    text = f"could not create a {kind} for {creation.definition}: {error}"
+    text = f"could not create the {kind} for {creation.definition}: {error}"
     return PhaseNotice(phase=CREATE_CHILD[kind], state="Failed", text=text, warning=True)
