@@ -73,9 +73,7 @@ class Children:
         self._context = context
         caches = context.caches
         self._mirrors: dict[str, Any] = {
-            TASK: caches.tasks,
-            EVALUATION: caches.evaluations,
-            ANALYSIS: caches.analyses,
+            kind: caches.by_resource[resource] for kind, resource in _RESOURCES.items()
         }
         self._definitions: dict[str, Any] = {
             TASK: caches.task_definitions,
