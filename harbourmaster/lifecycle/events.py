@@ -99,7 +99,6 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "ReconcileEvaluationStatusChanged": ("ReconcileEvaluation",),
     "ReconcileEvaluationFailed": ("ReconcileEvaluationErrored",),
     "ReconcileAnalysisStatusChanged": ("ReconcileAnalysis",),
-    "ReconcileAnalysisFailed": ("ReconcileAnalysisErrored",),
     "ReconcileEvaluationReconcileTimeout": ("ReconcileEvaluationReconcileTimeout",),
     "ReconcileEvaluationReconcileError": ("ReconcileEvaluationReconcileErrored",),
     "ReconcileConfigFailed": ("ReconcileConfigErrored",),
