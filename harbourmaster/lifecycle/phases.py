@@ -128,7 +128,7 @@ def stage_phases(number: int) -> tuple[Phase, ...]:
 
 
 def check_phases(version: Version) -> tuple[Phase, ...]:
-    """Return the phases with checks, and those of the current stage in the place of theirs."""
+    """Return the phases with checks, and those of the current stage."""
     phases = phases_of(version)
     if not isinstance(version, WorkloadVersion) or not version.spec.stages:
         return tuple(phase for phase in phases if phase.kind)

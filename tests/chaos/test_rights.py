@@ -401,9 +401,9 @@ async def of_analyses(flow):
     stages = {STAGES_KEY: "1", STAGES_ON_FIRST_KEY: "true", STAGE_ANALYSIS_KEY: "stage"}
     await flow.create(deployment("staged", {**keptn("staged"), **stages}, replicas=2))
     (analysis,) = await flow.until_all(ANALYSES, {"status": {"state": "Pending"}})
-    await flow.delete("Analysis", analysis["metadata"]["name"])
-    other = {"metadata": {"name": lambda name: name != analysis["metadata"]["name"]}}
-    await flow.until_all(ANALYSES, other)
+    deleted = analysis["metadata"]["name"]
+    await flow.delete("Analysis", deleted)
+    await flow.until_all(ANALYSES, {"metadata": {"name": lambda name: name != deleted}})
     consent = {"metadata": {"annotations": {ALLOW_FROM: "*"}}}
     await flow.change("AnalysisDefinition", "stage", consent, namespace=HOME)
     await flow.until_ended(WORKLOAD_VERSIONS, "staged-staged-1.0")
