@@ -35,12 +35,8 @@ CONTROLLER_FLAGS: Final = (
     f"--metrics-allowed-addresses={LOOPBACK}/32",
     "--certificates-publish-seconds=0",
 )
-_PODS: Final = (
-    r"VERSION:.metadata.annotations.keptn\.sh/version,"
-    "PHASE:.status.phase,"
-    "REASON:.status.conditions[*].reason,"
-    "NODE:.spec.nodeName"
-)
+VERSIONS: Final = r"VERSION:.metadata.annotations.keptn\.sh/version,PHASE:.status.phase"
+_PODS: Final = f"{VERSIONS},REASON:.status.conditions[*].reason,NODE:.spec.nodeName"
 _EVALUATIONS: Final = (
     "WORKLOAD:.spec.workloadVersion,"
     "STATUS:.status.overallStatus,"

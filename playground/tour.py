@@ -14,6 +14,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.gates.stages import STAGE_ANALYSIS_KEY, STAGES_KEY
+from harbourmaster.lifecycle.stages import HELD
 from harbourmaster.playground import api
 from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.capabilities import (
@@ -24,7 +26,7 @@ from harbourmaster.playground.capabilities import (
     overlay,
 )
 from harbourmaster.playground.control_plane import ControlPlane
-from harbourmaster.playground.demo import FIRST, PATIENCE, SAMPLES, SECOND, Demo, shorten
+from harbourmaster.playground.demo import FIRST, PATIENCE, SAMPLES, SECOND, VERSIONS, Demo, shorten
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation, step
 from harbourmaster.playground.processes import interrupt_on
@@ -32,13 +34,15 @@ from harbourmaster.playground.processes import interrupt_on
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-STEPS: Final = 9
+STEPS: Final = 10
 MEMBERS: Final = {"north": "wind", "south": "sun"}
 """Member clusters, and the metric that counts for each."""
+CANARY: Final = "1.2"
 LAST: Final = "2.0"
 APPLICATION: Final = "ferry"
 LEDGER: Final = ("run", "ledger", "--image=registry.example.com/ledger:1.0")
 LEDGER_LABELS: Final = "--labels=example.com/app=ledger,example.com/role=main"
+_STAGES: Final = "VERSION:.spec.version,STAGE:.status.stage.state,REASON:.status.stage.message"
 FLAGS: Final = (
     "--certificates-publish-seconds=0",
     "--placement-sample-interval-seconds=1",
@@ -103,6 +107,7 @@ class Tour(Demo):
         """All steps but the last. Raises PlaygroundError where one goes otherwise."""
         self.fail()
         self.succeed()
+        self.stage()
         self.wait()
         self.add_fields()
         self.place()
@@ -130,6 +135,25 @@ class Tour(Demo):
         self.annotate({"keptn.sh/version": SECOND})
         self.kubectl("rollout", "status", f"deployment/{self.name}", f"--timeout={PATIENCE}")
         self._check(SECOND, "Running")
+
+    def stage(self) -> None:
+        """Release one pod of a version that is held by its error rate, and then the others."""
+        self.headline(f"a canary: one pod of version {CANARY} runs, and has too many errors")
+        self.kubectl("apply", "-f", shorten(SAMPLES / "demo" / "canary.yaml"))
+        self.kubectl("scale", f"deployment/{self.name}", "--replicas=3")
+        self.kubectl("rollout", "status", f"deployment/{self.name}", f"--timeout={PATIENCE}")
+        stages = {STAGES_KEY: "1, 100%", STAGE_ANALYSIS_KEY: "error-rate"}
+        self.annotate({"keptn.sh/version": CANARY, **stages})
+        self._await_version(CANARY, "stage.state", HELD)
+        self.kubectl("get", "pods", "-o", f"custom-columns={VERSIONS}")
+        self.kubectl("get", "keptnworkloadversions", "-o", f"custom-columns={_STAGES}")
+        running = [pod["status"]["phase"] for pod in self.pods_of(CANARY)].count("Running")
+        if running != 1:
+            raise PlaygroundError(f"{running} pods of version {CANARY} run instead of 1")
+        self._say("Nothing more happens until the version is rolled back, or a person promotes it:")
+        target = (f"deployment/{self.name}", f"--namespace={self.namespace}")
+        self.harbourmaster("gate", "promote", *target, "--reason=the errors are known")
+        self.kubectl("rollout", "status", f"deployment/{self.name}", f"--timeout={PATIENCE}")
 
     def wait(self) -> None:
         """Hold a pod until the object that its annotation names exists."""

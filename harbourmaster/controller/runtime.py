@@ -12,7 +12,7 @@ from msgspec import Struct
 from harbourmaster.api.times import utc_now
 from harbourmaster.controller.caches import namespace_cache, secret_cache
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.evaluation.caches import metric_cache
+from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.objects import data_of
 from harbourmaster.kube.reflector import Reflector
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from harbourmaster.certs.reload import TlsOptions
     from harbourmaster.controller.caches import LabelledNamespace
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.serving.certificates import ServingCertificate
@@ -88,9 +87,9 @@ class Runtime:
         self.metrics.restarts.labels(name).inc()
 
     @cached_property
-    def keptn_metrics(self) -> Reflector[Metric]:
-        """The cache of KeptnMetrics."""
-        return metric_cache(self.client, self.metrics.watches)
+    def metric_caches(self) -> MetricCaches:
+        """The caches of metrics and analyses."""
+        return MetricCaches(self.client, self.metrics.watches)
 
     @cached_property
     def namespaces(self) -> Reflector[LabelledNamespace]:

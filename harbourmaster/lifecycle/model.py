@@ -6,12 +6,15 @@ They are projections: unused fields are not kept. Empty fields are not written, 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct, field
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import LIFECYCLE_GROUP, PLACEMENT_GROUP
+
+if TYPE_CHECKING:
+    from harbourmaster.api.metadata import HasMetadata
 
 PENDING: Final = "Pending"
 PROGRESSING: Final = "Progressing"
@@ -512,7 +515,7 @@ class Config(_Wire, frozen=True, kw_only=True):
 Version: TypeAlias = AppVersion | WorkloadVersion
 
 
-def is_generated(obj: Version | Task | Evaluation, owner: str = "") -> bool:
+def is_generated(obj: HasMetadata, owner: str = "") -> bool:
     """Whether the controller created the object, for the owner with this uid if one is given.
 
     Only the controller may set owners of these kinds that control an object (decision D18).

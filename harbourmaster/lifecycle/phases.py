@@ -145,8 +145,8 @@ def phases_of(version: Version) -> tuple[Phase, ...]:
 
 
 def has_checks(version: Version) -> bool:
-    """Whether the version names a task or an evaluation of its own."""
-    return any(getattr(version.spec, phase.checks) for phase in phases_of(version) if phase.checks)
+    """Whether the version names a check of its own."""
+    return any(getattr(version.spec, phase.checks) for phase in check_phases(version))
 
 
 def state_of(status: Status, phase: Phase) -> str:

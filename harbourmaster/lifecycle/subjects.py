@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.evaluation.model import Analysis
 from harbourmaster.lifecycle.model import (
     APPLICATION_PREFIX,
     App,
@@ -65,6 +66,14 @@ def subject(obj: object) -> EventSubject:
                 "evaluationName": metadata.name,
             }
             return _of_child(obj, names)
+        case Analysis(metadata=metadata, spec=spec):
+            names = {
+                "workloadName": spec.args.get("workload", ""),
+                "workloadVersion": spec.args.get("version", ""),
+                "analysisDefinitionName": spec.analysis_definition.name,
+                "analysisName": metadata.name,
+            }
+            return EventSubject(fields=names)
     return EventSubject()
 
 
@@ -124,6 +133,8 @@ def phase_of(child: Task | Evaluation) -> str:
     else:
         level, what = _level(child.spec.app_name, child.spec.workload), "Evaluations"
     check = child.spec.check_type.removesuffix("-eval")
+    if check.startswith("stage-"):
+        return "WorkloadDeploy"
     phases = {
         "pre": f"{level}PreDeploy{what}",
         "post": f"{level}PostDeploy{what}",

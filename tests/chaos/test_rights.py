@@ -14,7 +14,9 @@ import time
 import msgspec
 import pytest
 
+from harbourmaster.api.references import ALLOW_FROM
 from harbourmaster.api.resources import (
+    ANALYSES,
     APP_VERSIONS,
     APPS,
     CONFIG_MAPS,
@@ -26,6 +28,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.gates.stages import STAGE_ANALYSIS_KEY, STAGES_KEY, STAGES_ON_FIRST_KEY
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from harbourmaster.playground.installation import Installation
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY
@@ -382,6 +385,30 @@ async def of_evaluations(flow):
     await flow.until_ended(WORKLOAD_VERSIONS, "evaluations-evaluations-1.0")
 
 
+async def of_analyses(flow):
+    """Check a stage by an analysis, and delete it before its definition consents."""
+    reference = {"name": "stage"}
+    specs = {
+        "KeptnMetricsProvider": {"type": "static", "static": {"metrics": {"load": 7}}},
+        "AnalysisValueTemplate": {"provider": reference, "query": "load"},
+        "AnalysisDefinition": {
+            "objectives": [{"analysisValueTemplateRef": reference}],
+            "totalScore": {"passPercentage": 90, "warningPercentage": 75},
+        },
+    }
+    shared = (of_kind(kind, "stage", spec) for kind, spec in specs.items())
+    await flow.create(*shared, namespace=HOME)
+    stages = {STAGES_KEY: "1", STAGES_ON_FIRST_KEY: "true", STAGE_ANALYSIS_KEY: "stage"}
+    await flow.create(deployment("staged", {**keptn("staged"), **stages}, replicas=2))
+    (analysis,) = await flow.until_all(ANALYSES, {"status": {"state": "Pending"}})
+    deleted = analysis["metadata"]["name"]
+    await flow.delete("Analysis", deleted)
+    await flow.until_all(ANALYSES, {"metadata": {"name": lambda name: name != deleted}})
+    consent = {"metadata": {"annotations": {ALLOW_FROM: "*"}}}
+    await flow.change("AnalysisDefinition", "stage", consent, namespace=HOME)
+    await flow.until_ended(WORKLOAD_VERSIONS, "staged-staged-1.0")
+
+
 async def of_made_apps(flow):
     """An app that is made by a creation request, changed by another one, and deleted."""
     for name in ("front", "back"):
@@ -463,6 +490,7 @@ async def lifecycle(plane, harbour, proxy):
                 of_tasks,
                 of_refused,
                 of_evaluations,
+                of_analyses,
                 of_made_apps,
                 of_written_apps,
                 of_old_versions,

@@ -16,7 +16,7 @@ import pytest
 from harbourmaster.playground.group import living
 from harbourmaster.playground.processes import read_records
 from harbourmaster.playground.prometheus import Prometheus
-from harbourmaster.playground.tour import MEMBERS, STEPS
+from harbourmaster.playground.tour import CANARY, MEMBERS, STEPS
 from helpers.command import demonstrating
 from helpers.grafana import DASHBOARDS, filled_in, panels_of
 from helpers.patience import PATIENCE
@@ -57,7 +57,7 @@ def page(address, path="", **headers):
 
 def test_every_step_is_told_in_order(demo):
     told = [
-        int(number) for number in re.findall(rf"^== (\d) of {STEPS}: ", demo.text, re.MULTILINE)
+        int(number) for number in re.findall(rf"^== (\d+) of {STEPS}: ", demo.text, re.MULTILINE)
     ]
     assert told == list(range(STEPS + 1))
 
@@ -67,6 +67,15 @@ def test_why_names_the_value_that_fails_the_check(demo):
     said, _ = after.split("\n== ", 1)
     assert "few-errors" in said
     assert "value '7' did not meet objective '<5'" in said
+
+
+def test_the_error_rate_holds_the_canary_until_it_is_promoted(demo):
+    (pods,) = demo.rows("custom-columns=VERSION")
+    assert [row for row in pods if row[0] == CANARY].count([CANARY, "Running"]) == 1
+    (versions,) = demo.rows("get keptnworkloadversions")
+    assert [CANARY, "Held", "analysis", "error-rate", "failed"] in versions
+    _, after = demo.text.split("$ harbourmaster gate promote deployment/till ")
+    assert "successfully rolled out" in after
 
 
 def test_the_wait_names_its_object_and_ends_with_it(demo):

@@ -238,8 +238,10 @@ async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, 
         workloads.append(workload)
     job = {"template": {"spec": pod("x")["spec"]}}
     uid = {UID_LABEL: targets["job"]["metadata"]["uid"]}
+    analysis = {"timeframe": {"recent": "5m"}, "analysisDefinition": {"name": "mine"}}
     for forged in (
         with_owner(of_kind("KeptnTask", "mine", task), targets["version"]),
+        with_owner(of_kind("Analysis", "mine", analysis), targets["version"]),
         with_owner(of_kind("KeptnWorkloadVersion", "mine", version), targets["workload"]),
         *workloads,
         with_owner(of_kind("Job", "mine", job), targets["task"]),

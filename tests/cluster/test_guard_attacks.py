@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from harbourmaster.api.resources import (
+    ANALYSES,
     APP_VERSIONS,
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -64,6 +65,7 @@ CHANGES = {
     WORKLOAD_VERSIONS: ("spec", "preDeploymentTasks", ["mine"]),
     TASKS: ("spec", "taskDefinition", "mine"),
     EVALUATIONS: ("spec", "evaluationDefinition", "mine"),
+    ANALYSES: ("spec", "analysisDefinition", {"name": "mine"}),
     JOBS: ("spec", "suspend", True),
     CONFIG_MAPS: ("data", "code", "mine"),
 }
@@ -74,6 +76,7 @@ STATUSES = {
     WORKLOAD_VERSIONS: ("status", "status", "Succeeded"),
     TASKS: ("status", "status", "Succeeded"),
     EVALUATIONS: ("status", "overallStatus", "Succeeded"),
+    ANALYSES: ("status", "pass", True),
     JOBS: ("status", "terminating", 1),
 }
 OWN_KEYS = sorted(key for key in KNOWN_KEYS - {CLEAR_KEY, *RERUN_NOTES} if key.startswith(OURS))
@@ -210,12 +213,18 @@ async def generated(flow, harbour):
     (job,) = await flow.until_all(JOBS, {"status": {"active": 1, "ready": 1}})
     code = of_kind("ConfigMap", f"keptntask-{task['metadata']['name']}", data={"code": ""})
     code["metadata"]["ownerReferences"] = job["metadata"]["ownerReferences"]
+    spec = {"timeframe": {"recent": "5m"}, "analysisDefinition": {"name": "missing"}}
+    analysis = of_kind("Analysis", "stage-1-analysis", spec)
+    analysis["metadata"]["ownerReferences"] = task["metadata"]["ownerReferences"]
+    await flow.create(analysis)
+    (analysis,) = await flow.until_all(ANALYSES, {"status": {"state": "Pending"}})
     return {
         APP_VERSIONS: flow.all(APP_VERSIONS)[0],
         WORKLOADS: flow.find(WORKLOADS, "ledger-ledger"),
         WORKLOAD_VERSIONS: flow.find(WORKLOAD_VERSIONS, "ledger-ledger-1.0"),
         TASKS: task,
         EVALUATIONS: evaluation,
+        ANALYSES: analysis,
         JOBS: job,
         CONFIG_MAPS: await flow.create(code),
     }

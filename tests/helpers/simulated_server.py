@@ -11,6 +11,8 @@ import json
 import msgspec
 
 from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
     APP_CONTEXTS,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
@@ -27,6 +29,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.controller.lifecycle.owners import decode_owner, decode_rollout
+from harbourmaster.evaluation.model import Analysis, AnalysisDefinition
 from harbourmaster.kube.caches import decoder
 from harbourmaster.lifecycle.model import (
     App,
@@ -46,6 +49,8 @@ from helpers.lifecycle import context_of
 from helpers.signals import RecordedSignals
 
 MIRRORS = {
+    ANALYSES: ("analyses", decoder(Analysis)),
+    ANALYSIS_DEFINITIONS: ("analysis_definitions", decoder(AnalysisDefinition)),
     APPS: ("apps", decoder(App)),
     APP_CONTEXTS: ("app_contexts", decoder(AppContext)),
     APP_CREATION_REQUESTS: ("creation_requests", decoder(AppCreationRequest)),
@@ -124,6 +129,8 @@ class Server(ApiServer):
         return Response(self.answer(seen))
 
     def _do(self, seen, resource, namespace, name, subresource):
+        if seen.verb == "list":
+            return super()._do(seen, resource, namespace, name, subresource)
         about = name or json.loads(seen.body)["metadata"]["name"]
         self.requests.append((seen.verb, resource, "/".join(filter(None, (about, subresource)))))
         if seen.verb == "get":

@@ -30,12 +30,13 @@ FOREIGN_WORDS = {
     *("kubernetesClusterDomain", "lifecycleOperator", "metricsOperator", "webhookService"),
     *("operatorService", "operatorMetricsService", "promotionTasksEnabled", "commonLabels"),
     *("splitBy", "ipFamilyPolicy", "PreferDualStack", "PruneLast", "syncOptions"),
+    *("OrderedReady", "disableWait", "healthChecks", "progressDeadlineSeconds"),
 }
 """Names of Kubernetes, browsers, tools, Dynatrace and Keptn's charts; two are wrong on purpose."""
 FOREIGN_FLAGS = {
     *("--admission-control-config-file", "--force-conflicts", "--set", "--take-ownership"),
     *("--to-revision", "--status-taint", "--tracing-config-file", "--build-arg", "--upgrade"),
-    *("--upgrade-package", "--without", "--reuse-values"),
+    *("--upgrade-package", "--without", "--reuse-values", "--rollback-on-failure", "--wait"),
 }
 """Flags of the API server, kubectl, helm, uv, the descheduler and the playground."""
 

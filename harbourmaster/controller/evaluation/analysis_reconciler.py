@@ -158,12 +158,11 @@ class AnalysisReconciler:
                 await self._wait(analysis, timeframe, UNDEFINED, str(error))
             return None
         if status.state != PROGRESSING or status.timeframe != timeframe:
-            # Before the first query: another process must use the same timeframe.
+            # Before the first query: another process must use the same timeframe. Refusals are over.
+            stored = by_status_key(from_status(status.stored_values))
             await self._write(
                 analysis,
-                AnalysisStatus(
-                    timeframe=timeframe, state=PROGRESSING, stored_values=status.stored_values
-                ),
+                AnalysisStatus(timeframe=timeframe, state=PROGRESSING, stored_values=stored),
             )
             return None
         return await self._measure(analysis, definition)

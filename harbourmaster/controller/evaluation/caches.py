@@ -26,7 +26,6 @@ from harbourmaster.evaluation.model import (
     Provider,
 )
 from harbourmaster.kube.caches import Caches, decoder
-from harbourmaster.kube.reflector import Reflector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,25 +52,13 @@ _decode_metric: Final = decoder(Metric)
 class MetricCaches(Caches):
     """The caches of the controllers of metrics and analyses."""
 
-    def __init__(
-        self,
-        client: Client,
-        metrics: WatchMetrics | None = None,
-        keptn_metrics: Reflector[Metric] | None = None,
-    ) -> None:
+    def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
         super().__init__(client, metrics)
-        self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
+        self.metrics = self.cache(KEPTN_METRICS, _decode_without_raw, {BY_PROVIDER: _by_provider})
         self.providers = self.cache(METRICS_PROVIDERS, decoder(Provider))
         self.analyses = self.cache(ANALYSES, decoder(Analysis), {UNFINISHED: _by_unfinished})
         self.definitions = self.cache(ANALYSIS_DEFINITIONS, decoder(AnalysisDefinition))
         self.templates = self.cache(ANALYSIS_VALUE_TEMPLATES, decoder(AnalysisValueTemplate))
-
-
-def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Reflector[Metric]:
-    """Create the cache of KeptnMetrics; it keeps no raw values."""
-    return Reflector(
-        client, KEPTN_METRICS, _decode_without_raw, {BY_PROVIDER: _by_provider}, metrics=metrics
-    )
 
 
 def _decode_without_raw(raw: msgspec.Raw) -> Metric:

@@ -9,7 +9,6 @@ from harbourmaster.controller.evaluation.analysis_reconciler import AnalysisReco
 from harbourmaster.controller.evaluation.caches import (
     BY_PROVIDER,
     UNFINISHED,
-    MetricCaches,
     MetricContext,
 )
 from harbourmaster.controller.evaluation.collectors import (
@@ -42,7 +41,7 @@ def start(runtime: Runtime, queries: QueryService) -> Runnables:
     exposure = Exposure(
         runtime.client,
         settings.metrics,
-        runtime.keptn_metrics.store,
+        runtime.metric_caches.metrics.store,
         host=settings.server.host,
         intervals=settings.lifecycle.stale_after_intervals,
         results=results,
@@ -57,7 +56,7 @@ class MetricsController:
 
     def __init__(self, runtime: Runtime, queries: QueryService) -> None:
         registry = runtime.metrics.registry
-        self.caches = MetricCaches(runtime.client, runtime.metrics.watches, runtime.keptn_metrics)
+        self.caches = runtime.metric_caches
         context = MetricContext(
             client=runtime.client,
             caches=self.caches,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api import resources
-from harbourmaster.controller.evaluation.caches import metric_cache
+from harbourmaster.controller.evaluation.caches import MetricCaches
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.function_maps import (
     BY_CONFIG_MAP,
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.staged_releases import StagedPod
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
-    from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reflector import Reflector
@@ -108,15 +107,15 @@ _decode_task_definition: Final = decoder(model.TaskDefinition)
 class LifecycleCaches(Caches):
     """Holds the caches of the lifecycle.
 
-    Other controllers may read the cache of KeptnMetrics too. Pods with a node are cached only if
-    ``scheduler`` wants failed nodes recorded.
+    ``of_metrics`` has those that the controllers of metrics and analyses read, too. Pods with a
+    node are cached only if ``scheduler`` wants failed nodes recorded.
     """
 
     def __init__(
         self,
         client: Client,
         metrics: WatchMetrics | None = None,
-        keptn_metrics: Reflector[Metric] | None = None,
+        of_metrics: MetricCaches | None = None,
         scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
         settings: LifecycleSettings = LifecycleSettings(),  # noqa: B008 - frozen
     ) -> None:
@@ -184,7 +183,10 @@ class LifecycleCaches(Caches):
             resources.EVALUATION_DEFINITIONS, decoder(model.EvaluationDefinition)
         )
         self.configs = self.cache(resources.KEPTN_CONFIGS, decoder(model.Config))
-        self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
+        of_metrics = of_metrics or MetricCaches(client, metrics)
+        self.metrics = self.include(of_metrics.metrics)
+        self.analyses = self.include(of_metrics.analyses)
+        self.analysis_definitions = self.include(of_metrics.definitions)
         self.jobs: Reflector[TaskJob] = self.cache(resources.JOBS, decode_job)
         self.pods: Reflector[Pod] = self.cache(
             resources.PODS,

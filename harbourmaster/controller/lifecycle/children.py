@@ -1,4 +1,4 @@
-"""Reads the states of the tasks and evaluations of versions, and creates them.
+"""Reads the states of the checks of versions, and creates them.
 
 See keptn-spec 3.7, 3.10.
 """
@@ -10,18 +10,29 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.metadata import NO_OVERRIDE
-from harbourmaster.api.resources import EVALUATIONS, TASKS
+from harbourmaster.api.resources import ANALYSES, EVALUATIONS, TASKS
+from harbourmaster.controller.lifecycle.analysis_pods import pods_to_compare
 from harbourmaster.controller.lifecycle.writes import fetch
+from harbourmaster.evaluation.model import Analysis, AnalysisDefinition
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
+from harbourmaster.lifecycle.analyses import analysis_for, state_of_analysis
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import (
     Evaluation,
     EvaluationDefinition,
     Task,
     TaskDefinition,
+    WorkloadVersion,
     is_generated,
 )
-from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, check_phases
+from harbourmaster.lifecycle.phases import (
+    ANALYSIS,
+    EVALUATION,
+    PASSED,
+    SETTLED,
+    TASK,
+    check_phases,
+)
 from harbourmaster.lifecycle.phases import state_of as state_of_phase
 from harbourmaster.lifecycle.steps import Child
 from harbourmaster.lifecycle.subjects import state_of
@@ -29,30 +40,45 @@ from harbourmaster.lifecycle.tasks import task_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeAlias
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase
     from harbourmaster.lifecycle.steps import Creation
 
+    AnyChild: TypeAlias = Task | Evaluation | Analysis
+    Definition: TypeAlias = TaskDefinition | EvaluationDefinition | AnalysisDefinition
+
 IGNORED: Final = "DefinitionIgnored"
-CREATE_CHILD: Final = {TASK: "CreateTask", EVALUATION: "CreateEvaluation"}
+CREATE_CHILD: Final = {
+    TASK: "CreateTask",
+    EVALUATION: "CreateEvaluation",
+    ANALYSIS: "CreateAnalysis",
+}
 _ATTEMPTS: Final = 5
 """Number of names that are tried if other objects have the first ones."""
-_RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS}
-_MODELS: Final[dict[str, type[Task | Evaluation]]] = {TASK: Task, EVALUATION: Evaluation}
+_RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS, ANALYSIS: ANALYSES}
+_MODELS: Final[dict[str, type[AnyChild]]] = {
+    TASK: Task,
+    EVALUATION: Evaluation,
+    ANALYSIS: Analysis,
+}
 
 
 class Children:
-    """Reads and creates tasks and evaluations."""
+    """Reads and creates tasks, evaluations and analyses."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         caches = context.caches
-        self._mirrors: dict[str, Any] = {TASK: caches.tasks, EVALUATION: caches.evaluations}
+        self._mirrors: dict[str, Any] = {
+            kind: caches.by_resource[resource] for kind, resource in _RESOURCES.items()
+        }
         self._definitions: dict[str, Any] = {
             TASK: caches.task_definitions,
             EVALUATION: caches.evaluation_definitions,
+            ANALYSIS: caches.analysis_definitions,
         }
 
     def evaluation(self, version: Version, name: str) -> Evaluation | None:
@@ -84,7 +110,7 @@ class Children:
                     child = await self._child(phase.kind, version.metadata.namespace, item.name)
                     # Another of that name would be no result of this version's check.
                     if child is not None and is_generated(child, version.metadata.uid):
-                        states[phase.kind, item.name] = state_of(child)
+                        states[phase.kind, item.name] = _state(child)
         return states
 
     async def create(
@@ -98,14 +124,14 @@ class Children:
         resource = _RESOURCES[phase.kind]
         previous = creation.previous
         for attempt in range(_ATTEMPTS):
-            body = self._body(version, phase, creation.definition, previous, carrier)
+            body = await self._body(version, phase, creation.definition, previous, carrier)
             name = body["metadata"]["name"]
             try:
                 stored = await self._context.client.create(resource, body, namespace)
             except AlreadyExistsError:
                 present = await self._live(phase.kind, namespace, name)
                 if present is not None and is_generated(present, version.metadata.uid):
-                    return Child(name, state_of(present))
+                    return Child(name, _state(present))
                 if attempt + 1 == _ATTEMPTS:
                     raise
                 previous = name if present is not None else previous
@@ -113,7 +139,7 @@ class Children:
                 child = msgspec.json.decode(stored, type=_MODELS[phase.kind])
                 self._context.signals.report_created(child)
                 self._report_ignored(version, phase.kind, creation.definition)
-                return Child(name, state_of(child))
+                return Child(name, _state(child))
         raise AssertionError("the last attempt returns or raises")
 
     def _report_ignored(self, version: Version, kind: str, name: str) -> None:
@@ -128,7 +154,7 @@ class Children:
         )
         self._context.signals.emit(version, CREATE_CHILD[kind], IGNORED, text, warning=True)
 
-    def _body(
+    async def _body(
         self,
         version: Version,
         phase: Phase,
@@ -143,19 +169,25 @@ class Children:
             )
         if isinstance(definition, EvaluationDefinition):
             return evaluation_for(version, definition, phase.check_type, previous)
+        if isinstance(definition, AnalysisDefinition) and isinstance(version, WorkloadVersion):
+            context, check_type = self._context, phase.check_type
+            pods = await pods_to_compare(context.client, context.caches, version)
+            return analysis_for(version, definition, check_type, previous, pods, context.now())
         raise NotFoundError(f"{phase.kind}Definition {name} is gone")
 
-    def _definition(
-        self, version: Version, kind: str, name: str
-    ) -> TaskDefinition | EvaluationDefinition | None:
+    def _definition(self, version: Version, kind: str, name: str) -> Definition | None:
         namespaces = self._context.definition_namespaces(version.metadata.namespace)
         return self._context.caches.definition(self._definitions[kind], name, namespaces)
 
-    async def _child(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
-        cached: Task | Evaluation | None = self._mirrors[kind].store.get(f"{namespace}/{name}")
+    async def _child(self, kind: str, namespace: str, name: str) -> AnyChild | None:
+        cached: AnyChild | None = self._mirrors[kind].store.get(f"{namespace}/{name}")
         # The cache may be behind, and a child that counts as deleted is created again.
         return cached if cached is not None else await self._live(kind, namespace, name)
 
-    async def _live(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
+    async def _live(self, kind: str, namespace: str, name: str) -> AnyChild | None:
         client, resource, model = self._context.client, _RESOURCES[kind], _MODELS[kind]
         return await fetch(client, resource, model, name, namespace)
+
+
+def _state(child: AnyChild) -> str:
+    return state_of_analysis(child) if isinstance(child, Analysis) else state_of(child)

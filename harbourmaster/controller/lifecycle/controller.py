@@ -66,7 +66,7 @@ def start(runtime: Runtime) -> Runnables:
     client, metrics = runtime.client, runtime.metrics
     settings, scheduler = runtime.settings.lifecycle, runtime.settings.scheduler
     namespaces = tuple(dict.fromkeys((runtime.namespace, *settings.definition_namespaces)))
-    caches = LifecycleCaches(client, metrics.watches, runtime.keptn_metrics, scheduler, settings)
+    caches = LifecycleCaches(client, metrics.watches, runtime.metric_caches, scheduler, settings)
     namespaces_now = caches.include(runtime.namespaces).store
     excluded = frozenset(runtime.excluded_namespaces)
 

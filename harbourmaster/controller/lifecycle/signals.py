@@ -18,6 +18,7 @@ from harbourmaster.api.resources import Resource
 from harbourmaster.controller.lifecycle.metric_values import EndingCounter
 from harbourmaster.controller.lifecycle.span_maker import SpanMaker
 from harbourmaster.controller.objects import reference
+from harbourmaster.evaluation.model import Analysis
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder
 from harbourmaster.lifecycle import events, model
@@ -115,6 +116,7 @@ _NO_CHECKS: Final = "has finished, no checks: the workload names no task and no 
 _MAX_TEXT: Final = 640
 """Maximum characters of an event's text, so that the name of its object still fits behind."""
 _RESOURCES: Final[dict[type, Resource]] = {
+    Analysis: resources.ANALYSES,
     model.App: resources.APPS,
     model.AppContext: resources.APP_CONTEXTS,
     model.AppCreationRequest: resources.APP_CREATION_REQUESTS,

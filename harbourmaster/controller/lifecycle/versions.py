@@ -14,14 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.lifecycle.children import Children
+from harbourmaster.controller.lifecycle.children import CREATE_CHILD, Children
 from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, patch_object
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
-from harbourmaster.lifecycle.phases import TASK
+from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
 from harbourmaster.lifecycle.reruns import is_rerun_wanted
 from harbourmaster.lifecycle.steps import PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
@@ -166,7 +166,9 @@ class PhaseRunner(Generic[V]):
         """Create all children at once; one that cannot be created does not delay the others."""
 
         async def create(creation: Creation) -> None:
-            carrier = outcome.status.phase_trace_ids.get(creation.phase.name, {})
+            # The checks of a stage are a part of the deployment.
+            phase = creation.phase.name if creation.phase.state else WORKLOAD_DEPLOY.name
+            carrier = outcome.status.phase_trace_ids.get(phase, {})
             try:
                 made[creation] = await self._children.create(version, creation, carrier)
             except ApiError as error:
@@ -249,6 +251,5 @@ def _topic(creation: Creation) -> str:
 
 def _refusal(creation: Creation, error: ApiError) -> PhaseNotice:
     kind = creation.phase.kind
-    word = "CreateTask" if kind == TASK else "CreateEvaluation"
-    text = f"could not create a {kind} for {creation.definition}: {error}"
-    return PhaseNotice(phase=word, state="Failed", text=text, warning=True)
+    text = f"could not create the {kind} for {creation.definition}: {error}"
+    return PhaseNotice(phase=CREATE_CHILD[kind], state="Failed", text=text, warning=True)

@@ -98,12 +98,16 @@ class Watches:
         }
         children: Reflector[Any]
         definitions: Reflector[Any]
-        for children in (caches.tasks, caches.evaluations):
+        for children in (caches.tasks, caches.evaluations, caches.analyses):
             for name, cache in versions.items():
                 self._on(children, name, self._by_index(cache, BY_CHILD))
             self._on(children, WAIT_EVENTS, self._by_index(caches.workload_versions, BY_CHILD))
             self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
-        for definitions in (caches.task_definitions, caches.evaluation_definitions):
+        for definitions in (
+            caches.task_definitions,
+            caches.evaluation_definitions,
+            caches.analysis_definitions,
+        ):
             for name, cache in versions.items():
                 self._on(definitions, name, self._by_index(cache, BY_DEFINITION, _name))
         self._on(caches.task_definitions, TASKS, self._tasks_of_definitions)

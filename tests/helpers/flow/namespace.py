@@ -17,6 +17,7 @@ import msgspec
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import (
+    ANALYSES,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -54,6 +55,7 @@ RELEASED = "keptn.sh/scheduling-gate-removed"
 OPT_IN = {"keptn.sh/lifecycle-toolkit": "enabled"}
 PASSER_BY = "passer-by"
 WATCHED = (
+    ANALYSES,
     APP_CREATION_REQUESTS,
     APP_VERSIONS,
     APPS,
@@ -218,11 +220,10 @@ class Flow:
             stored = msgspec.json.decode(await self.client.create(resource, manifest, space))
         return stored
 
-    async def change(self, kind, name, value, *, subresource=None):
+    async def change(self, kind, name, value, *, subresource=None, namespace=None):
         """Change an object by a merge patch."""
-        await self.client.patch(
-            RESOURCES[kind], name, MergePatch(value), self.namespace, subresource=subresource
-        )
+        resource, space = RESOURCES[kind], namespace or self.namespace
+        await self.client.patch(resource, name, MergePatch(value), space, subresource=subresource)
 
     async def delete(self, kind, name, **options):
         """Delete an object."""

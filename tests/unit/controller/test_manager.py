@@ -213,7 +213,7 @@ async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start_mana
         assert len(api.seen("list", f"/{resource}$")) == 1
     # Those with gates, and those of tasks.
     selected = [sorted({*seen.query} & SELECTORS) for seen in api.seen("list", "/pods$")]
-    assert sorted(selected) == [["fieldSelector"], ["labelSelector"]]
+    assert sorted(selected) == [["fieldSelector"], ["labelSelector"], ["labelSelector"]]
     assert api.seen("*", "webhookconfigurations") == []
     assert api.seen("*", "/secrets") == []
 

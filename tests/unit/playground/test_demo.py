@@ -196,9 +196,11 @@ def test_the_samples_fill_both_nodes_and_leave_no_room_for_the_add_on():
 
 def test_every_step_is_shown_with_its_number(start_tour, monkeypatch):
     monkeypatch.setattr(tour.api, "why_not_ready", lambda _: None)
-    plane = Plane(pod("1.0"), pod("1.1", "Running"), where=("north",))
+    canary = (pod("1.2", "Running"), pod("1.2"))
+    plane = Plane(pod("1.0"), pod("1.1", "Running"), *canary, where=("north",))
     steps, lines, ours = start_tour(plane)
-    for step in (steps.fail, steps.succeed, steps.wait, steps.add_fields, steps.place):
+    first = (steps.fail, steps.succeed, steps.stage, steps.wait)
+    for step in (*first, steps.add_fields, steps.place):
         step()
     plane.where = ("south",)
     for step in (steps.move, steps.make_room, steps.leave_waiting):
@@ -219,6 +221,23 @@ def test_each_member_is_made_known_by_our_own_command(start_tour):
     assert plane.applied == ["said\n"] * len(MEMBERS)
     assert sum(line.endswith("| kubectl apply -f -") for line in lines) == len(MEMBERS)
     assert ours[-1] == ["why", "application", f"{Tour.namespace}/{APPLICATION}"]
+
+
+@pytest.mark.parametrize("phases", [["Pending", "Pending"], ["Running", "Running"]])
+def test_a_canary_that_is_not_alone_ends_the_demo(start_tour, phases):
+    steps, *_ = start_tour(Plane(*(pod("1.2", phase) for phase in phases)))
+    number = phases.count("Running")
+    with pytest.raises(PlaygroundError, match=rf"{number} pods of version 1.2 run instead of 1"):
+        steps.stage()
+
+
+def test_the_sample_of_the_canary_has_too_many_errors():
+    sample = (SAMPLES / "demo" / "canary.yaml").read_text()
+    provider, template, definition = yaml.safe_load_all(sample)
+    (objective,) = definition["spec"]["objectives"]
+    assert objective["analysisValueTemplateRef"]["name"] == template["metadata"]["name"]
+    query = template["spec"]["query"].replace("{{.version}}", tour.CANARY)
+    assert provider["spec"]["static"]["metrics"][query] > 0.05
 
 
 @pytest.mark.parametrize("where", [(), ("south",), ("north", "south")])

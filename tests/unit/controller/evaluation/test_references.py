@@ -145,5 +145,9 @@ async def test_definitions_need_consent_where_all_do(analysis_env, exists):
     analysis_env.put_template("a", **PLATFORM)
     analysis_env.queries.answers["a"] = "1"
     analysis_env.put_definition(objective("a"), **PLATFORM, allow="prod")
+    await analysis_env.reconcile()
+    # It would look like a query without an answer.
+    assert analysis_env.status["state"] == "Progressing"
+    assert "storedValues" not in analysis_env.status
     await analysis_env.settle()
     assert analysis_env.status["state"] == "Completed"

@@ -189,7 +189,7 @@ async def test_a_refused_creation_is_told_once_and_delays_no_other(begin, server
     assert [name for name, _ in items(life)] == ["a", "b"]
     assert status_of(life).pre_deployment_task_status[1].name == ""
     (told,) = [signal for signal in life.signals.kept if signal.reason == "CreateTaskFailed"]
-    assert told.text.startswith("could not create a KeptnTask for b: ")
+    assert told.text.startswith("could not create the KeptnTask for b: ")
     assert told.text.endswith(": 403 Forbidden: keptntasks is forbidden")
     assert told.warning is True
     server.refusals.clear()

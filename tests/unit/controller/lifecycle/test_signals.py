@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.signals import Reference
+from harbourmaster.evaluation.model import Analysis, AnalysisSpec
+from harbourmaster.evaluation.model import ObjectReference as Named
 from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.lifecycle.gate_waits import GateWait
 from harbourmaster.lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
@@ -41,6 +43,17 @@ def test_a_creation_is_told_of_its_object_in_the_documentations_words(obj):
     telling.signals.report_created(obj)
     kind = type(obj).__name__
     assert telling.reasons == [(f"Keptn{kind}", f"Create{kind}")]
+
+
+def test_the_creation_of_an_analysis_names_its_workload():
+    telling = Telling("documented")
+    args = {"workload": "shop-cart", "version": "2.0"}
+    spec = AnalysisSpec(analysis_definition=Named(name="error-rate"), args=args)
+    telling.signals.report_created(Analysis(metadata=metadata("stage-1-analysis"), spec=spec))
+    (event,) = telling.events.taken
+    assert (event.about, event.reason) == ("Analysis prod/stage-1-analysis", "CreateAnalysis")
+    assert event.annotations["workloadName"] == "shop-cart"
+    assert event.annotations["analysisDefinitionName"] == "error-rate"
 
 
 def test_a_superseded_version_is_told_in_the_documentations_words():

@@ -22,6 +22,7 @@ from harbourmaster.lifecycle.model import (
     EvaluationStatus,
     FailedNode,
     ItemStatus,
+    StageStatus,
     TaskDefinition,
     TaskStatus,
     WorkloadEntry,
@@ -163,6 +164,23 @@ def test_a_child_wakes_the_version_whose_status_names_it(caches):
     assert watches.WORKLOAD_VERSIONS not in woken
     woken = caches.change("evaluations", "prod/pre-eval-cpu-54321")
     assert woken[watches.WORKLOAD_VERSIONS] == {"prod/shop-front-7"}
+
+
+def test_the_checks_of_a_stage_and_their_definitions_wake_its_version(caches):
+    status = WorkloadVersionStatus(
+        status="Progressing",
+        stage=StageStatus(number=1),
+        stage_analysis_status=item("stage-1-analysis-errors-12345", "errors"),
+    )
+    checks = {"stage_tasks": ("smoke",), "stage_analyses": ("errors",)}
+    caches.put("workload_versions", workload_version(status=status, stages="1", **checks))
+    for mirror, name in (
+        ("analyses", "stage-1-analysis-errors-12345"),
+        ("analysis_definitions", "errors"),
+        ("task_definitions", "smoke"),
+    ):
+        woken = caches.change(mirror, f"prod/{name}")
+        assert woken[watches.WORKLOAD_VERSIONS] == {"prod/shop-front-7"}
 
 
 def test_a_child_wakes_no_version_that_has_ended(caches):

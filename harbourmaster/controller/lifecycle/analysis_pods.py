@@ -1,0 +1,69 @@
+"""Finds the pods that the analysis of a stage compares: those of a version, and the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import PODS
+from harbourmaster.gates.owners import REPLICA_SET
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.analyses import pods_pattern
+from harbourmaster.lifecycle.gated_pods import REVISION_LABEL
+from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
+
+if TYPE_CHECKING:
+    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
+    from harbourmaster.controller.lifecycle.owners import Owner
+    from harbourmaster.kube.client import Client
+    from harbourmaster.lifecycle.model import WorkloadVersion
+
+
+_LONGEST_BASE: Final = 58
+"""Characters that a generated name has before its random ones."""
+_RANDOM: Final = "[a-z0-9]+"
+
+
+class _Pod(Struct, frozen=True, gc=False):
+    metadata: Metadata
+
+
+_decode: Final = msgspec.json.Decoder(_Pod).decode
+
+
+async def pods_to_compare(
+    client: Client, caches: LifecycleCaches, version: WorkloadVersion
+) -> dict[str, str]:
+    """Return the arguments ``pods`` and ``oldPods``: regular expressions of names.
+
+    The names of the pods of a StatefulSet or DaemonSet do not tell its versions apart: these are
+    listed. Raises ApiError.
+    """
+    owners, recorded = caches.owners_of(version), recorded_owners(version)
+    own: set[str] = set()
+    former: set[str] = set()
+    sets = [owner for kind, owner in owners.values() if kind == REPLICA_SET]
+    for owner in sets:
+        alike = caches.alike_replica_sets(owner)
+        own.add(_generated(owner))
+        former.update(_generated(other) for other in alike if other.metadata.uid not in recorded)
+    if sets or not owners:
+        return {"pods": pods_pattern(own, _RANDOM), "oldPods": pods_pattern(former, _RANDOM)}
+    namespace = version.metadata.namespace
+    page = await client.list(
+        PODS, namespace, label_selector=REVISION_LABEL, metadata_only=True, limit=0
+    )
+    for metadata in (_decode(raw).metadata for raw in page.items):
+        if metadata.controller is not None and metadata.controller.uid in owners:
+            described = workload_of(metadata.annotations, metadata.labels)
+            is_own = described and names_of_pod(described).version == version.metadata.name
+            (own if is_own else former).add(metadata.name)
+    return {"pods": pods_pattern(own), "oldPods": pods_pattern(former)}
+
+
+def _generated(replica_set: Owner) -> str:
+    """Return the beginning of the names of a ReplicaSet's pods."""
+    return f"{replica_set.metadata.name}-"[:_LONGEST_BASE]
