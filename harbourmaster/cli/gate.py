@@ -183,7 +183,7 @@ async def _release(arguments: Arguments, client: Client) -> int:
             pods = await _pods_of(arguments, ClusterReader(client), namespace, name)
             names = [pod.name for pod in pods]
     except errors.ApiError as error:
-        return await _explain_refusal(client, error, resource, (namespace, name), "released")
+        return await explain_refusal(client, error, resource, (namespace, name), "released")
     if not names:
         lists = f"harbourmaster gate list -n {namespace} lists those that wait"
         complain(f"no pod of {resource.kind} {namespace}/{name} waits: {lists}")
@@ -225,7 +225,7 @@ async def _rerun(arguments: Arguments, client: Client) -> int:
                 return LEFT
             say(f"{kind.kind} {namespace}/{version}: its failed checks are repeated for {who}")
     except errors.ApiError as error:
-        return await _explain_refusal(client, error, resource, (namespace, name), "repeated")
+        return await explain_refusal(client, error, resource, (namespace, name), "repeated")
     return DONE
 
 
@@ -266,7 +266,7 @@ async def _release_one(
     try:
         pod = await _let_go(client, arguments, namespace, name, who)
     except errors.ApiError as error:
-        return await _explain_refusal(client, error, PODS, (namespace, name), "released")
+        return await explain_refusal(client, error, PODS, (namespace, name), "released")
     if pod is None:
         where = f"does not wait in the scheduler {arguments.scheduler}"
         complain(f"{shown}: not released: it does not have the gate {GATE} and {where}")
@@ -296,14 +296,12 @@ async def _clear(arguments: Arguments, client: Client) -> int:
             return DONE
         await client.patch(WORKLOAD_VERSIONS, name, patch, namespace)
     except errors.ApiError as error:
-        return await _explain_refusal(
-            client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared"
-        )
+        return await explain_refusal(client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared")
     say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
     return DONE
 
 
-async def _explain_refusal(
+async def explain_refusal(
     client: Client, error: errors.ApiError, resource: Resource, key: tuple[str, str], done: str
 ) -> int:
     """Say why something could not be done; returns the exit code."""
