@@ -14,7 +14,7 @@ import msgspec
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.gate import TRIES, explain_refusal
+from harbourmaster.cli.gate import explain_refusal
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.cli.live.waits import is_of_workload
@@ -27,7 +27,7 @@ from harbourmaster.gates.stages import (
     parse_stages,
 )
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.kube.errors import ApiError, ConflictError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import DEPRECATED, WorkloadVersion
 from harbourmaster.lifecycle.stages import OVER
@@ -55,34 +55,27 @@ def promote(arguments: Arguments) -> int:
 async def _promote(arguments: Arguments, client: Client) -> int:
     resource, given = arguments.subject
     namespace, name = subject_of(arguments, given, client.connection.namespace)
-    place = f"{resource.kind.lower()}/{name} -n {namespace}"
     try:
-        who = await caller_name(client)
-        for attempt in range(TRIES):
-            versions = await _versions_of(ClusterReader(client), resource, namespace, name)
-            version, number, text = _find_request(versions, is_all=arguments.all)
-            if version is None:
-                complain(f"{namespace}/{name}: not promoted: {text}: harbourmaster why {place}")
-                return LEFT
-            notes = {
-                PROMOTE_KEY: f"{number}/{secrets.token_hex(8)}",
-                PROMOTE_BY_KEY: who,
-                PROMOTE_REASON_KEY: arguments.reason,
-            }
-            metadata = version.metadata
-            own = {"resourceVersion": metadata.resource_version, "annotations": notes}
-            patch = MergePatch({"metadata": own})
-            try:
-                await client.patch(WORKLOAD_VERSIONS, metadata.name, patch, namespace)
-            except ConflictError:
-                if attempt == TRIES - 1:
-                    raise
-            else:
-                say(f"{WORKLOAD_VERSIONS.kind} {metadata.key}: {text} for {who}")
-                return DONE
+        versions = await _versions_of(ClusterReader(client), resource, namespace, name)
+        version, number, text = _find_request(versions, is_all=arguments.all)
+        if version is None:
+            step = f"harbourmaster why {resource.kind.lower()}/{name} -n {namespace}"
+            complain(f"{namespace}/{name}: not promoted: {text}: {step}")
+            return LEFT
+        who, metadata = await caller_name(client), version.metadata
+        notes = {
+            PROMOTE_KEY: f"{number}/{secrets.token_hex(8)}",
+            PROMOTE_BY_KEY: who,
+            PROMOTE_REASON_KEY: arguments.reason,
+        }
+        own = {"resourceVersion": metadata.resource_version, "annotations": notes}
+        await client.patch(
+            WORKLOAD_VERSIONS, metadata.name, MergePatch({"metadata": own}), namespace
+        )
     except ApiError as error:
         return await explain_refusal(client, error, resource, (namespace, name), "promoted")
-    raise AssertionError
+    say(f"{WORKLOAD_VERSIONS.kind} {metadata.key}: {text} for {who}")
+    return DONE
 
 
 async def _versions_of(
@@ -117,10 +110,9 @@ def _find_request(
         return None, 0, why
     version = max(current, key=lambda version: version.metadata.creation_timestamp)
     spec, stage, name = version.spec, version.status.stage, version.metadata.name
-    if not spec.stages:
-        return None, 0, f"{name} has no stages"
     if stage is None:
-        return None, 0, f"the stages of {name} have not begun"
+        why = f"the stages of {name} have not begun" if spec.stages else f"{name} has no stages"
+        return None, 0, why
     if stage.state in OVER:
         return None, 0, f"all pods of {name} may be released ({stage.state})"
     following = parse_stages(spec.stages, spec.stage_pause).next(stage.number, stage.wanted)

@@ -39,16 +39,24 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.gates.owners import SUPPORTED, parent_of
 from harbourmaster.gates.release import was_released
+from harbourmaster.gates.stages import STAGED_LABEL
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.apps import version_of
 from harbourmaster.lifecycle.gate_report import GateReport
-from harbourmaster.lifecycle.gate_verdict import BLOCKED, pre_checks, sentence, wait_of
+from harbourmaster.lifecycle.gate_verdict import (
+    BLOCKED,
+    pre_checks,
+    sentence,
+    verdict_on_stage,
+    wait_of,
+)
 from harbourmaster.lifecycle.gate_waits import gate_wait
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion, is_generated
 from harbourmaster.lifecycle.reruns import is_rerun_wanted
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.workloads import has_observed, names_of_pod, owners_of_pods
 from harbourmaster.placement.gated_pods import pod_selector
 
@@ -185,6 +193,9 @@ async def look(live: Installation, resource: Resource, namespace: str, name: str
     held = [pod for pod in pods if pod.is_ours]
     passed = [pod for pod in pods if has_newest and _has_passed(pod)]
     for pod in sorted(held, key=lambda pod: pod.creation_timestamp) or passed:
+        stage = None if held or resource == PODS else await _stage_of(live, pod)
+        if stage is not None:
+            return stage
         with suppress(NotFoundError):
             own = await fetch_subject(live, PODS, namespace, pod.name)
             above, _ = await owners_of(live, own)
@@ -241,6 +252,19 @@ def _version_of(pod: Pod) -> tuple[object, ...]:
 
 def _has_passed(pod: Pod) -> bool:
     return was_released(pod.annotations) or pod.annotations.get(WAITED_KEY) == MET
+
+
+async def _stage_of(live: Installation, pod: Pod) -> GateProgress | None:
+    """Return the stage of a released pod's version that lets no further pod go; None for none."""
+    described = workload_of(pod.annotations, pod.labels) if STAGED_LABEL in pod.labels else None
+    if described is None:
+        return None
+    name = names_of_pod(described).version
+    version = await live.read(WORKLOAD_VERSIONS, name, _decode_version, pod.namespace)
+    if version is None or not is_staging(version):
+        return None
+    subject = f"{described.workload}@{described.version}"
+    return _of_verdict(subject, verdict_on_stage(version))
 
 
 async def _explain(context: WhyContext) -> GateProgress:

@@ -34,7 +34,7 @@ def pods(namespace, kubectl):
     """The guard in force in the place alone; jane may edit there, and joe may release too."""
     objects = [
         obj
-        for name in ("admissionpolicy", "promote-guard", "releaser", "rerun-guard")
+        for name in ("admissionpolicy", "releaser", "rerun-guard")
         for obj in yaml.safe_load_all((GUARD / f"{name}.yaml").read_text())
     ]
     by_name = {"kubernetes.io/metadata.name": namespace}

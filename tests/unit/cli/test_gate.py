@@ -749,7 +749,7 @@ async def test_a_stage_that_adds_no_pod_is_skipped_by_a_promotion(api, run):
     [
         (lambda api: None, "none of its pods has stages"),
         (
-            lambda api: put(api, WORKLOAD_VERSIONS, staged_version(stages="")),
+            lambda api: put(api, WORKLOAD_VERSIONS, staged_version(None, stages="")),
             "shop-waiter-1.0 has no stages",
         ),
         (
@@ -779,17 +779,16 @@ async def test_a_promotion_without_a_stage_is_one_line(api, run, prepare, text):
 async def test_a_promotion_is_written_only_on_the_state_that_was_read(api, run, monkeypatch):
     put(api, PODS, staged_pod())
     put(api, WORKLOAD_VERSIONS, staged_version())
-    patch, states = api.objects.patch, ["Releasing", "Completed"]
+    patch = api.objects.patch
 
     def change_first(resource, namespace, name, *rest, **options):
-        if states:
-            put(api, WORKLOAD_VERSIONS, staged_version({**STAGE, "state": states.pop(0)}))
+        put(api, WORKLOAD_VERSIONS, staged_version({**STAGE, "state": "Completed"}))
         return patch(resource, namespace, name, *rest, **options)
 
     monkeypatch.setattr(api.objects, "patch", change_first)
-    code, _, err = await run("promote", "prod/waiter-1", "--reason", REASON)
-    assert code == 1
-    assert "all pods of shop-waiter-1.0 may be released (Completed)" in err
+    code, out, err = await run("promote", "prod/waiter-1", "--reason", REASON)
+    assert (code, out) == (1, "")
+    assert err.startswith("harbourmaster: prod/waiter-1: not promoted: ")
     stored = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
     assert PROMOTE not in stored["metadata"].get("annotations", {})
 

@@ -75,8 +75,10 @@ TABLES = {
     "gate-guard": [{key for key in READ_KEYS if not key.startswith(PREFIXES)}],
     "generated-guard": [{*SUPPORTED}, {CLEAR_KEY, *PROMOTE_NOTES, *RERUN_NOTES}, CONVERTED_OR_OLD],
     "opt-in-warning": [{*IS_OFF}],
-    "promote-guard": [{key.removeprefix(PROMOTE_KEY) for key in PROMOTE_NOTES}],
-    "rerun-guard": [{key.removeprefix(f"{RERUN_KEY}-") for key in RERUN_NOTES}],
+    "rerun-guard": [
+        {key.removeprefix(f"{RERUN_KEY}-") for key in RERUN_NOTES},
+        {key.removeprefix(PROMOTE_KEY) for key in PROMOTE_NOTES},
+    ],
 }
 """The lists in the expressions of each guard that are tables of the code."""
 NAMES = {
