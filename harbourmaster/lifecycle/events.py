@@ -85,6 +85,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "WorkloadStageHeld": ("WorkloadStageErrored",),
     "WorkloadStagePromoted": ("WorkloadStagePromoted",),
     "WorkloadStageRefused": ("WorkloadStageRefused",),
+    "WorkloadStagePodsUnavailable": ("WorkloadStagePodsUnavailable",),
+    "WorkloadStagePodStuck": ("WorkloadStagePodStuck",),
     "WorkloadPostDeployTasksStarted": ("WorkloadPostDeployTasksStarted",),
     "WorkloadPostDeployTasksFinished": ("WorkloadPostDeployTasksSucceeded",),
     "WorkloadPostDeployTasksFailed": ("WorkloadPostDeployTasksErrored",),
