@@ -75,12 +75,6 @@ _GATE_EXAMPLES: Final = """examples:
 """
 _RELEASES: Final = "release a pod, or all waiting pods of a workload, whatever the state of their"
 _RERUNS: Final = "repeat the failed checks of a pod, of all waiting pods of a workload, or of an"
-_POD_ACTIONS: Final = {
-    "release": ("pod", f"{_RELEASES} checks"),
-    "rerun": ("version", f"{_RERUNS} Application"),
-    "promote": ("version", "end the current stage of a workload's newest version, whatever failed"),
-}
-"""Actions on pods: the object that records the reason, and what the action does."""
 RELEASED: Final = {
     name: kinds[0] for name, kinds in KINDS.items() if kinds[0] in {*RESOURCES} - {CRON_JOBS}
 }
@@ -89,12 +83,21 @@ _REPEATED: Final = {
     **RELEASED,
     **dict.fromkeys(names_of(APPLICATIONS, "kapp"), APPLICATIONS),
 }
-_STAGED_KINDS: Final = (PODS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, WORKLOADS)
-_TYPES: Final = {
-    "release": RELEASED,
-    "rerun": _REPEATED,
-    "promote": {name: kinds[0] for name, kinds in KINDS.items() if kinds[0] in _STAGED_KINDS},
+_STAGED: Final = {
+    name: kinds[0]
+    for name, kinds in KINDS.items()
+    if kinds[0] in {PODS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, WORKLOADS}
 }
+_POD_ACTIONS: Final = {
+    "release": (RELEASED, "pod", f"{_RELEASES} checks"),
+    "rerun": (_REPEATED, "version", f"{_RERUNS} Application"),
+    "promote": (
+        _STAGED,
+        "version",
+        "end the stage of a workload's newest version, whatever failed",
+    ),
+}
+"""Actions on pods: its types, the object that records the reason, and what the action does."""
 _AWAITED: Final = {**RELEASED, **dict.fromkeys(names_of(APPS, "app"), APPS)}
 _WAIT_DESCRIPTION: Final = """Wait until the newest version of a workload, a pod or a KeptnApp is
 released. A line is printed for each change of the reason. Exit codes: 0 released, 1 a check failed,
@@ -127,11 +130,9 @@ def add_gate(gate: ArgumentParser) -> None:
     wait.add_argument("--timeout", type=duration, default=600.0, metavar="DURATION", help=text)
     add_flags(wait, allow_ungated="exit with 0 if nothing of Harbourmaster holds its pods")
     add_output(wait, "text", "json")
-    for name, (place, text) in _POD_ACTIONS.items():
-        types = _TYPES[name]
+    for name, (types, place, text) in _POD_ACTIONS.items():
         shown = ", ".join(resource.kind.lower() for resource in dict.fromkeys(types.values()))
-        module = "gate_promote" if name == "promote" else "gate"
-        action = add_command(actions, name, text, run=f"{module}:{name}")
+        action = add_command(actions, name, text, run=f"gate:{name}")
         add_connection(action)
         if name == "promote":
             add_flags(action, all="release all pods, without the checks of the further stages")

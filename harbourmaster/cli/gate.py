@@ -5,6 +5,7 @@ It uses the caller's permissions, and works if nothing of Harbourmaster runs in 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import defaultdict
 from functools import partial
@@ -19,13 +20,14 @@ from harbourmaster.api.resources import (
     EVENTS,
     PODS,
     WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
-from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
+from harbourmaster.cli.live.waits import is_of_workload, live_waits, pod_of_workload, waiting_pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.release import (
@@ -39,21 +41,30 @@ from harbourmaster.gates.release import (
     removal,
     wakeup_patch,
 )
+from harbourmaster.gates.stages import (
+    PROMOTE_BY_KEY,
+    PROMOTE_KEY,
+    PROMOTE_REASON_KEY,
+    STAGED,
+    STAGED_LABEL,
+    parse_stages,
+)
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube import errors
 from harbourmaster.lifecycle.check_facts import Facts, with_version
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
-from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
+from harbourmaster.lifecycle.model import DEPRECATED, AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.reruns import failed_checks
+from harbourmaster.lifecycle.stages import OVER
 from harbourmaster.lifecycle.workloads import names_of_pod
 from harbourmaster.placement.model import Application
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
@@ -89,6 +100,14 @@ def rerun(arguments: Arguments) -> int:
     2 no cluster.
     """
     return run_with_client(arguments, partial(_rerun, arguments))
+
+
+def promote(arguments: Arguments) -> int:
+    """Request the release of the next stage, or of all; 0 requested, 1 not possible, 2 no cluster.
+
+    The request names the stage to release, so it has no effect once that has begun.
+    """
+    return run_with_client(arguments, partial(_promote, arguments))
 
 
 def clear(arguments: Arguments) -> int:
@@ -183,7 +202,7 @@ async def _release(arguments: Arguments, client: Client) -> int:
             pods = await _pods_of(arguments, ClusterReader(client), namespace, name)
             names = [pod.name for pod in pods]
     except errors.ApiError as error:
-        return await explain_refusal(client, error, resource, (namespace, name), "released")
+        return await _explain_refusal(client, error, resource, (namespace, name), "released")
     if not names:
         lists = f"harbourmaster gate list -n {namespace} lists those that wait"
         complain(f"no pod of {resource.kind} {namespace}/{name} waits: {lists}")
@@ -225,7 +244,7 @@ async def _rerun(arguments: Arguments, client: Client) -> int:
                 return LEFT
             say(f"{kind.kind} {namespace}/{version}: its failed checks are repeated for {who}")
     except errors.ApiError as error:
-        return await explain_refusal(client, error, resource, (namespace, name), "repeated")
+        return await _explain_refusal(client, error, resource, (namespace, name), "repeated")
     return DONE
 
 
@@ -266,7 +285,7 @@ async def _release_one(
     try:
         pod = await _let_go(client, arguments, namespace, name, who)
     except errors.ApiError as error:
-        return await explain_refusal(client, error, PODS, (namespace, name), "released")
+        return await _explain_refusal(client, error, PODS, (namespace, name), "released")
     if pod is None:
         where = f"does not wait in the scheduler {arguments.scheduler}"
         complain(f"{shown}: not released: it does not have the gate {GATE} and {where}")
@@ -284,6 +303,77 @@ async def _release_one(
     return DONE
 
 
+async def _promote(arguments: Arguments, client: Client) -> int:
+    resource, given = arguments.subject
+    namespace, name = subject_of(arguments, given, client.connection.namespace)
+    try:
+        versions = await _versions_of(ClusterReader(client), resource, namespace, name)
+        version, number, text = _find_request(versions, is_all=arguments.all)
+        if version is None:
+            step = f"harbourmaster why {resource.kind.lower()}/{name} -n {namespace}"
+            complain(f"{namespace}/{name}: not promoted: {text}: {step}")
+            return LEFT
+        who, metadata = await caller_name(client), version.metadata
+        notes = {
+            PROMOTE_KEY: f"{number}/{secrets.token_hex(8)}",
+            PROMOTE_BY_KEY: who,
+            PROMOTE_REASON_KEY: arguments.reason,
+        }
+        own = {"resourceVersion": metadata.resource_version, "annotations": notes}
+        await client.patch(
+            WORKLOAD_VERSIONS, metadata.name, MergePatch({"metadata": own}), namespace
+        )
+    except errors.ApiError as error:
+        return await _explain_refusal(client, error, resource, (namespace, name), "promoted")
+    say(f"{WORKLOAD_VERSIONS.kind} {metadata.key}: {text} for {who}")
+    return DONE
+
+
+async def _versions_of(
+    live: ClusterReader, resource: Resource, namespace: str, name: str
+) -> list[WorkloadVersion]:
+    """Return the versions of a workload's staged pods, or of a pod. Raises ApiError."""
+    if resource == WORKLOADS:
+        listed = await live.list_all(WORKLOAD_VERSIONS, _decode_version, namespace)
+        return [version for version in listed if version.spec.workload_name == name]
+    if resource == PODS:
+        pods = [decode_whole(await live.get(PODS, name, namespace))]
+    else:
+        pods = await live.list_all(
+            PODS, decode_whole, namespace, label_selector=f"{STAGED_LABEL}={STAGED}"
+        )
+        pods = [pod for pod in pods if is_of_workload(pod, (resource.kind, name))]
+    described = (workload_of(pod.annotations, pod.labels) for pod in pods)
+    names = {names_of_pod(workload).version for workload in described if workload is not None}
+    read = partial(live.read, WORKLOAD_VERSIONS, decode=_decode_version, namespace=namespace)
+    versions = [await read(name) for name in sorted(names)]
+    return [version for version in versions if version is not None]
+
+
+def _find_request(
+    versions: Sequence[WorkloadVersion], *, is_all: bool
+) -> tuple[WorkloadVersion | None, int, str]:
+    """Return the newest version, the stage to release (after the last: all pods), and a text.
+
+    The text says what is released; without a version, why nothing can be.
+    """
+    current = [version for version in versions if version.status.status != DEPRECATED]
+    if not current:
+        why = "its version is superseded" if versions else "none of its pods has stages"
+        return None, 0, why
+    version = max(current, key=lambda version: version.metadata.creation_timestamp)
+    spec, stage, name = version.spec, version.status.stage, version.metadata.name
+    if stage is None:
+        why = f"the stages of {name} have not begun" if spec.stages else f"{name} has no stages"
+        return None, 0, why
+    if stage.state in OVER:
+        return None, 0, f"all pods of {name} may be released ({stage.state})"
+    following = parse_stages(spec.stages, spec.stage_pause).next(stage.number, stage.wanted)
+    if is_all or following is None:
+        return version, stage.of + 1, "all pods are released"
+    return version, following, f"stage {following} of {stage.of} is released"
+
+
 async def _clear(arguments: Arguments, client: Client) -> int:
     namespace, name = subject_of(arguments, arguments.version, client.connection.namespace)
     shown = f"{namespace}/{name}"
@@ -296,12 +386,14 @@ async def _clear(arguments: Arguments, client: Client) -> int:
             return DONE
         await client.patch(WORKLOAD_VERSIONS, name, patch, namespace)
     except errors.ApiError as error:
-        return await explain_refusal(client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared")
+        return await _explain_refusal(
+            client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared"
+        )
     say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
     return DONE
 
 
-async def explain_refusal(
+async def _explain_refusal(
     client: Client, error: errors.ApiError, resource: Resource, key: tuple[str, str], done: str
 ) -> int:
     """Say why something could not be done; returns the exit code."""

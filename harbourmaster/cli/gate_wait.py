@@ -39,7 +39,6 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.gates.owners import SUPPORTED, parent_of
 from harbourmaster.gates.release import was_released
-from harbourmaster.gates.stages import STAGED_LABEL
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
@@ -193,13 +192,17 @@ async def look(live: Installation, resource: Resource, namespace: str, name: str
     held = [pod for pod in pods if pod.is_ours]
     passed = [pod for pod in pods if has_newest and _has_passed(pod)]
     for pod in sorted(held, key=lambda pod: pod.creation_timestamp) or passed:
-        stage = None if held or resource == PODS else await _stage_of(live, pod)
-        if stage is not None:
-            return stage
         with suppress(NotFoundError):
             own = await fetch_subject(live, PODS, namespace, pod.name)
             above, _ = await owners_of(live, own)
-            return await _explain(replace(context, subject=own, owners=above))
+            progress = await _explain(replace(context, subject=own, owners=above))
+            key = progress.report.version_object if progress.report else ""
+            if held or resource == PODS or not key:
+                return progress
+            version = await live.read(WORKLOAD_VERSIONS, key, _decode_version, namespace)
+            if version is None or not is_staging(version):
+                return progress
+            return _of_verdict(name, verdict_on_stage(version))
     # As if it was applied now: pods of former templates do not count.
     progress = await _explain(replace(context, created_with=frozenset()))
     if progress.code not in _PLANNED:
@@ -252,19 +255,6 @@ def _version_of(pod: Pod) -> tuple[object, ...]:
 
 def _has_passed(pod: Pod) -> bool:
     return was_released(pod.annotations) or pod.annotations.get(WAITED_KEY) == MET
-
-
-async def _stage_of(live: Installation, pod: Pod) -> GateProgress | None:
-    """Return the stage of a released pod's version that lets no further pod go; None for none."""
-    described = workload_of(pod.annotations, pod.labels) if STAGED_LABEL in pod.labels else None
-    if described is None:
-        return None
-    name = names_of_pod(described).version
-    version = await live.read(WORKLOAD_VERSIONS, name, _decode_version, pod.namespace)
-    if version is None or not is_staging(version):
-        return None
-    subject = f"{described.workload}@{described.version}"
-    return _of_verdict(subject, verdict_on_stage(version))
 
 
 async def _explain(context: WhyContext) -> GateProgress:
