@@ -1,4 +1,4 @@
-"""What ``why`` says of a version that is released in stages, and of its pods."""
+"""``why`` says the same of a version that is released in stages and of its pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods of a held stage that nobody replaces, and of one that is undone, are reported."""
+"""Pods that a held stage lacks, and those that stay after an undo, are reported."""
 
 from __future__ import annotations
 
