@@ -91,11 +91,7 @@ _STAGED: Final = {
 _POD_ACTIONS: Final = {
     "release": (RELEASED, "pod", f"{_RELEASES} checks"),
     "rerun": (_REPEATED, "version", f"{_RERUNS} Application"),
-    "promote": (
-        _STAGED,
-        "version",
-        "end the stage of a workload's newest version, whatever failed",
-    ),
+    "promote": (_STAGED, "version", "end the stage of the newest version, whatever failed"),
 }
 """Actions on pods: its types, the object that records the reason, and what the action does."""
 _AWAITED: Final = {**RELEASED, **dict.fromkeys(names_of(APPS, "app"), APPS)}
@@ -146,9 +142,8 @@ def add_gate(gate: ArgumentParser) -> None:
         )
         add_namespace(action)
         more = f"reason; recorded with your name on the {place} and in an event"
-        action.add_argument(
-            "--reason", type=reason, required=name != "rerun", metavar="TEXT", help=more
-        )
+        needed = name != "rerun"
+        action.add_argument("--reason", type=reason, required=needed, metavar="TEXT", help=more)
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate:clear")
     add_connection(clear)

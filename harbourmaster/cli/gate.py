@@ -27,9 +27,10 @@ from harbourmaster.cli.batches import short_age
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, event_of, run_with_client, say
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
-from harbourmaster.cli.live.waits import is_of_workload, live_waits, pod_of_workload, waiting_pod
+from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
+from harbourmaster.gates.owners import DEPLOYMENT, REPLICA_SET
 from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
@@ -45,8 +46,6 @@ from harbourmaster.gates.stages import (
     PROMOTE_BY_KEY,
     PROMOTE_KEY,
     PROMOTE_REASON_KEY,
-    STAGED,
-    STAGED_LABEL,
     parse_stages,
 )
 from harbourmaster.gates.workload import workload_of
@@ -58,7 +57,7 @@ from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
 from harbourmaster.lifecycle.model import DEPRECATED, AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.reruns import failed_checks
-from harbourmaster.lifecycle.stages import OVER
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.workloads import names_of_pod
 from harbourmaster.placement.model import Application
 
@@ -332,22 +331,22 @@ async def _promote(arguments: Arguments, client: Client) -> int:
 async def _versions_of(
     live: ClusterReader, resource: Resource, namespace: str, name: str
 ) -> list[WorkloadVersion]:
-    """Return the versions of a workload's staged pods, or of a pod. Raises ApiError."""
-    if resource == WORKLOADS:
-        listed = await live.list_all(WORKLOAD_VERSIONS, _decode_version, namespace)
-        return [version for version in listed if version.spec.workload_name == name]
+    """Return the versions of a workload, or of that of a pod. Raises ApiError."""
     if resource == PODS:
-        pods = [decode_whole(await live.get(PODS, name, namespace))]
-    else:
-        pods = await live.list_all(
-            PODS, decode_whole, namespace, label_selector=f"{STAGED_LABEL}={STAGED}"
-        )
-        pods = [pod for pod in pods if is_of_workload(pod, (resource.kind, name))]
-    described = (workload_of(pod.annotations, pod.labels) for pod in pods)
-    names = {names_of_pod(workload).version for workload in described if workload is not None}
-    read = partial(live.read, WORKLOAD_VERSIONS, decode=_decode_version, namespace=namespace)
-    versions = [await read(name) for name in sorted(names)]
-    return [version for version in versions if version is not None]
+        pod = decode_whole(await live.get(PODS, name, namespace))
+        described = workload_of(pod.annotations, pod.labels)
+        resource, name = WORKLOADS, names_of_pod(described).workload if described else ""
+
+    def pick(raw: msgspec.Raw) -> WorkloadVersion | None:
+        version = _decode_version(raw)
+        owner = version.spec.resource_reference
+        # A Deployment names its ReplicaSets; to read these needs a further permission.
+        own = owner.name if owner.kind != REPLICA_SET else owner.name.rpartition("-")[0]
+        kind = DEPLOYMENT if owner.kind == REPLICA_SET else owner.kind
+        given = {(WORKLOADS.kind, version.spec.workload_name), (kind, own)}
+        return version if (resource.kind, name) in given else None
+
+    return await live.list_all(WORKLOAD_VERSIONS, pick, namespace)
 
 
 def _find_request(
@@ -359,14 +358,15 @@ def _find_request(
     """
     current = [version for version in versions if version.status.status != DEPRECATED]
     if not current:
-        why = "its version is superseded" if versions else "none of its pods has stages"
+        why = "its version is superseded" if versions else "it has no version with checks or stages"
         return None, 0, why
-    version = max(current, key=lambda version: version.metadata.creation_timestamp)
+    # After an undo, an older version may be the one under way.
+    version = max(current, key=lambda of: (is_staging(of), of.metadata.creation_timestamp))
     spec, stage, name = version.spec, version.status.stage, version.metadata.name
     if stage is None:
         why = f"the stages of {name} have not begun" if spec.stages else f"{name} has no stages"
         return None, 0, why
-    if stage.state in OVER:
+    if not is_staging(version):
         return None, 0, f"all pods of {name} may be released ({stage.state})"
     following = parse_stages(spec.stages, spec.stage_pause).next(stage.number, stage.wanted)
     if is_all or following is None:

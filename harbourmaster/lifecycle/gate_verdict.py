@@ -380,10 +380,8 @@ def verdict_on_stage(
         return GateVerdict("stage-pending", "the first stage of its version, which is due")
     # While pods wait, as many are released as the stage allows.
     released = stage.allowed if stage.state == RELEASING else stage.released
-    place, pods = (
-        f"stage {stage.number} of {stage.of}",
-        f"{released} of {stage.wanted} pods released",
-    )
+    pods = f"{released} of {stage.wanted} pods released"
+    place = f"stage {stage.number} of {stage.of}"
     target = f"keptnworkload/{spec.workload_name} -n {version.metadata.namespace}"
     promote = f"to go on, run {release_command(target, 'stage-held', 'promote')}"
     if stage.state == HELD:
@@ -393,10 +391,8 @@ def verdict_on_stage(
     advice, detail = "", "not all of them are ready"
     since = moment(stage.since)
     if stage.state == PAUSED and spec.stage_pause == MANUAL:
-        advice, detail = (
-            promote.replace("stage-held", "stage-paused"),
-            "paused until it is promoted",
-        )
+        advice = promote.replace("stage-held", "stage-paused")
+        detail = "paused until it is promoted"
     elif stage.state == PAUSED and since is not None:
         end = since + timedelta(seconds=parse_duration(spec.stage_pause))
         detail = f"paused until {format_rfc3339(end)}"

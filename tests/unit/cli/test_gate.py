@@ -699,7 +699,7 @@ STAGE = {"number": 1, "of": 3, "state": "Held", "wanted": 4, "allowed": 1, "rele
 
 
 def staged_version(stage=STAGE, name="shop-waiter-1.0", stages="1, 50%", **status):
-    made = version({**CHECKED, "stage": stage, **status} if stage else CHECKED, stages=stages)
+    made = version({**CHECKED, **({"stage": stage} if stage else {}), **status}, stages=stages)
     return made | {"metadata": {**made["metadata"], "name": name}}
 
 
@@ -711,6 +711,7 @@ def staged_pod(name="waiter-1", **more):
     ("subject", "more", "number", "text"),
     [
         ("prod/waiter-1", (), "2", "stage 2 of 3 is released"),
+        ("deployment/waiter", (), "2", "stage 2 of 3 is released"),
         ("statefulset/waiter", ("--all",), "4", "all pods are released"),
         ("keptnworkload/shop-waiter", (), "2", "stage 2 of 3 is released"),
     ],
@@ -718,10 +719,24 @@ def staged_pod(name="waiter-1", **more):
 async def test_a_stage_is_promoted_by_a_request_on_its_version(
     api, run, subject, more, number, text
 ):
-    owners = [owner_ref("StatefulSet", "waiter", "rs-1")]
-    put(api, PODS, staged_pod("waiter-1", gates=(), owners=owners))
-    put(api, WORKLOAD_VERSIONS, staged_version())
-    put(api, WORKLOAD_VERSIONS, staged_version(name="shop-waiter-0.9", status="Deprecated"))
+    put(api, PODS, staged_pod("waiter-1", gates=()))
+    owned = {"kind": "ReplicaSet", "name": "waiter-7c9", "uid": "rs-1"}
+    if subject.startswith("statefulset"):
+        owned |= {"kind": "StatefulSet", "name": "waiter"}
+    for name, more_of in (
+        ("shop-waiter-1.0", {}),
+        ("shop-waiter-0.9", {"status": "Deprecated"}),
+        # It is newer, and all its pods are released: the rollout was undone.
+        ("shop-waiter-1.1", {"stage": {**STAGE, "state": "Completed"}}),
+    ):
+        made = staged_version(name=name, **more_of)
+        made["spec"]["resourceReference"] = owned
+        if name == "shop-waiter-1.1":
+            made["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
+        put(api, WORKLOAD_VERSIONS, made)
+    till = staged_version(name="shop-till-1.0")
+    till["spec"] |= {"workloadName": "shop-till", "resourceReference": owned | {"name": "till-x"}}
+    put(api, WORKLOAD_VERSIONS, till)
     code, out, err = await run("promote", subject, *more, "--reason", REASON)
     assert (code, err) == (0, "")
     who = out.strip().rpartition(" for ")[2]
@@ -747,7 +762,7 @@ async def test_a_stage_that_adds_no_pod_is_skipped_by_a_promotion(api, run):
 @pytest.mark.parametrize(
     ("prepare", "text"),
     [
-        (lambda api: None, "none of its pods has stages"),
+        (lambda api: None, "it has no version with checks or stages"),
         (
             lambda api: put(api, WORKLOAD_VERSIONS, staged_version(None, stages="")),
             "shop-waiter-1.0 has no stages",
