@@ -10,9 +10,13 @@ from harbourmaster.api.resources import (
     APPLICATIONS,
     APPS,
     CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
     KEPTN_CONFIGS,
     PODS,
+    STATEFUL_SETS,
     WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.cli.arguments import (
     add_command,
@@ -66,15 +70,11 @@ _GATE_EXAMPLES: Final = """examples:
   harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
   harbourmaster gate rerun deployment/cart -n shop --reason "the registry answers again"
   harbourmaster gate rerun application/shop -n team --reason "the registry answers again"
+  harbourmaster gate promote deployment/cart -n shop --reason "the errors are of the old pods"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
 _RELEASES: Final = "release a pod, or all waiting pods of a workload, whatever the state of their"
 _RERUNS: Final = "repeat the failed checks of a pod, of all waiting pods of a workload, or of an"
-_POD_ACTIONS: Final = {
-    "release": ("pod", f"{_RELEASES} checks"),
-    "rerun": ("version", f"{_RERUNS} Application"),
-}
-"""Actions on pods: the object that records the reason, and what the action does."""
 RELEASED: Final = {
     name: kinds[0] for name, kinds in KINDS.items() if kinds[0] in {*RESOURCES} - {CRON_JOBS}
 }
@@ -83,6 +83,17 @@ _REPEATED: Final = {
     **RELEASED,
     **dict.fromkeys(names_of(APPLICATIONS, "kapp"), APPLICATIONS),
 }
+_STAGED: Final = {
+    name: kinds[0]
+    for name, kinds in KINDS.items()
+    if kinds[0] in {PODS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, WORKLOADS}
+}
+_POD_ACTIONS: Final = {
+    "release": (RELEASED, "pod", f"{_RELEASES} checks"),
+    "rerun": (_REPEATED, "version", f"{_RERUNS} Application"),
+    "promote": (_STAGED, "version", "end the stage of the newest version, whatever failed"),
+}
+"""Actions on pods: its types, the object that records the reason, and what the action does."""
 _AWAITED: Final = {**RELEASED, **dict.fromkeys(names_of(APPS, "app"), APPS)}
 _WAIT_DESCRIPTION: Final = """Wait until the newest version of a workload, a pod or a KeptnApp is
 released. A line is printed for each change of the reason. Exit codes: 0 released, 1 a check failed,
@@ -115,12 +126,14 @@ def add_gate(gate: ArgumentParser) -> None:
     wait.add_argument("--timeout", type=duration, default=600.0, metavar="DURATION", help=text)
     add_flags(wait, allow_ungated="exit with 0 if nothing of Harbourmaster holds its pods")
     add_output(wait, "text", "json")
-    for name, (place, text) in _POD_ACTIONS.items():
-        types, is_release = (RELEASED, True) if name == "release" else (_REPEATED, False)
+    for name, (types, place, text) in _POD_ACTIONS.items():
         shown = ", ".join(resource.kind.lower() for resource in dict.fromkeys(types.values()))
         action = add_command(actions, name, text, run=f"gate:{name}")
         add_connection(action)
-        _add_scheduler(action)
+        if name == "promote":
+            add_flags(action, all="release all pods, without the checks of the further stages")
+        else:
+            _add_scheduler(action)
         action.add_argument(
             "subject",
             type=partial(_gate_subject, types),
@@ -128,8 +141,9 @@ def add_gate(gate: ArgumentParser) -> None:
             help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {shown}",
         )
         add_namespace(action)
-        more = f"reason for the {name}; recorded with your name on the {place} and in an event"
-        action.add_argument("--reason", type=reason, required=is_release, metavar="TEXT", help=more)
+        more = f"reason; recorded with your name on the {place} and in an event"
+        needed = name != "rerun"
+        action.add_argument("--reason", type=reason, required=needed, metavar="TEXT", help=more)
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate:clear")
     add_connection(clear)

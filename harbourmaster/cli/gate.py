@@ -5,6 +5,7 @@ It uses the caller's permissions, and works if nothing of Harbourmaster runs in 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import defaultdict
 from functools import partial
@@ -19,6 +20,7 @@ from harbourmaster.api.resources import (
     EVENTS,
     PODS,
     WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.batches import short_age
@@ -28,6 +30,7 @@ from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.cli.live.waits import live_waits, pod_of_workload, waiting_pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
+from harbourmaster.gates.owners import DEPLOYMENT, REPLICA_SET
 from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
@@ -39,21 +42,28 @@ from harbourmaster.gates.release import (
     removal,
     wakeup_patch,
 )
+from harbourmaster.gates.stages import (
+    PROMOTE_BY_KEY,
+    PROMOTE_KEY,
+    PROMOTE_REASON_KEY,
+    parse_stages,
+)
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube import errors
 from harbourmaster.lifecycle.check_facts import Facts, with_version
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
-from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
+from harbourmaster.lifecycle.model import DEPRECATED, AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.reruns import failed_checks
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.workloads import names_of_pod
 from harbourmaster.placement.model import Application
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
@@ -89,6 +99,14 @@ def rerun(arguments: Arguments) -> int:
     2 no cluster.
     """
     return run_with_client(arguments, partial(_rerun, arguments))
+
+
+def promote(arguments: Arguments) -> int:
+    """Request the release of the next stage, or of all; 0 requested, 1 not possible, 2 no cluster.
+
+    The request names the stage to release, so it has no effect once that has begun.
+    """
+    return run_with_client(arguments, partial(_promote, arguments))
 
 
 def clear(arguments: Arguments) -> int:
@@ -282,6 +300,78 @@ async def _release_one(
     except errors.ApiError as error:
         complain(f"{shown}: released, but the event could not be written: {error.message}")
     return DONE
+
+
+async def _promote(arguments: Arguments, client: Client) -> int:
+    resource, given = arguments.subject
+    namespace, name = subject_of(arguments, given, client.connection.namespace)
+    try:
+        versions = await _versions_of(ClusterReader(client), resource, namespace, name)
+        version, number, text = _find_request(versions, is_all=arguments.all)
+        if version is None:
+            step = f"harbourmaster why {resource.kind.lower()}/{name} -n {namespace}"
+            complain(f"{namespace}/{name}: not promoted: {text}: {step}")
+            return LEFT
+        who, metadata = await caller_name(client), version.metadata
+        notes = {
+            PROMOTE_KEY: f"{number}/{secrets.token_hex(8)}",
+            PROMOTE_BY_KEY: who,
+            PROMOTE_REASON_KEY: arguments.reason,
+        }
+        own = {"resourceVersion": metadata.resource_version, "annotations": notes}
+        await client.patch(
+            WORKLOAD_VERSIONS, metadata.name, MergePatch({"metadata": own}), namespace
+        )
+    except errors.ApiError as error:
+        return await _explain_refusal(client, error, resource, (namespace, name), "promoted")
+    say(f"{WORKLOAD_VERSIONS.kind} {metadata.key}: {text} for {who}")
+    return DONE
+
+
+async def _versions_of(
+    live: ClusterReader, resource: Resource, namespace: str, name: str
+) -> list[WorkloadVersion]:
+    """Return the versions of a workload, or of that of a pod. Raises ApiError."""
+    if resource == PODS:
+        pod = decode_whole(await live.get(PODS, name, namespace))
+        described = workload_of(pod.annotations, pod.labels)
+        resource, name = WORKLOADS, names_of_pod(described).workload if described else ""
+
+    def pick(raw: msgspec.Raw) -> WorkloadVersion | None:
+        version = _decode_version(raw)
+        owner = version.spec.resource_reference
+        # A Deployment names its ReplicaSets; to read these needs a further permission.
+        own = owner.name if owner.kind != REPLICA_SET else owner.name.rpartition("-")[0]
+        kind = DEPLOYMENT if owner.kind == REPLICA_SET else owner.kind
+        given = {(WORKLOADS.kind, version.spec.workload_name), (kind, own)}
+        return version if (resource.kind, name) in given else None
+
+    return await live.list_all(WORKLOAD_VERSIONS, pick, namespace)
+
+
+def _find_request(
+    versions: Sequence[WorkloadVersion], *, is_all: bool
+) -> tuple[WorkloadVersion | None, int, str]:
+    """Return the newest version, the stage to release (after the last: all pods), and a text.
+
+    The text says what is released; without a version, why nothing can be.
+    """
+    current = [version for version in versions if version.status.status != DEPRECATED]
+    if not current:
+        why = "its version is superseded" if versions else "it has no version with checks or stages"
+        return None, 0, why
+    # After an undo, an older version may be the one under way.
+    version = max(current, key=lambda of: (is_staging(of), of.metadata.creation_timestamp))
+    spec, stage, name = version.spec, version.status.stage, version.metadata.name
+    if stage is None:
+        why = f"the stages of {name} have not begun" if spec.stages else f"{name} has no stages"
+        return None, 0, why
+    if not is_staging(version):
+        return None, 0, f"all pods of {name} may be released ({stage.state})"
+    following = parse_stages(spec.stages, spec.stage_pause).next(stage.number, stage.wanted)
+    if is_all or following is None:
+        return version, stage.of + 1, "all pods are released"
+    return version, following, f"stage {following} of {stage.of} is released"
 
 
 async def _clear(arguments: Arguments, client: Client) -> int:

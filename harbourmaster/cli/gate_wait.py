@@ -44,11 +44,18 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.apps import version_of
 from harbourmaster.lifecycle.gate_report import GateReport
-from harbourmaster.lifecycle.gate_verdict import BLOCKED, pre_checks, sentence, wait_of
+from harbourmaster.lifecycle.gate_verdict import (
+    BLOCKED,
+    pre_checks,
+    sentence,
+    verdict_on_stage,
+    wait_of,
+)
 from harbourmaster.lifecycle.gate_waits import gate_wait
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion, is_generated
 from harbourmaster.lifecycle.reruns import is_rerun_wanted
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.workloads import has_observed, names_of_pod, owners_of_pods
 from harbourmaster.placement.gated_pods import pod_selector
 
@@ -188,7 +195,14 @@ async def look(live: Installation, resource: Resource, namespace: str, name: str
         with suppress(NotFoundError):
             own = await fetch_subject(live, PODS, namespace, pod.name)
             above, _ = await owners_of(live, own)
-            return await _explain(replace(context, subject=own, owners=above))
+            progress = await _explain(replace(context, subject=own, owners=above))
+            key = progress.report.version_object if progress.report else ""
+            if held or resource == PODS or not key:
+                return progress
+            version = await live.read(WORKLOAD_VERSIONS, key, _decode_version, namespace)
+            if version is None or not is_staging(version):
+                return progress
+            return _of_verdict(name, verdict_on_stage(version))
     # As if it was applied now: pods of former templates do not count.
     progress = await _explain(replace(context, created_with=frozenset()))
     if progress.code not in _PLANNED:

@@ -45,7 +45,8 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
-from harbourmaster.lifecycle.phases import TASK, Phase, phases_of
+from harbourmaster.lifecycle.phases import ANALYSIS, TASK, Phase, phases_of, stage_phases
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.waiting import app_version_of
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
 """Default of the setting ``staleAfterIntervals``."""
-Kind: TypeAlias = Literal["task", "evaluation"]
+Kind: TypeAlias = Literal["task", "evaluation", "analysis"]
 Find: TypeAlias = Callable[[Resource, str], Any]
 """Returns the object of a kind by its key ``namespace/name``, or None."""
 K = TypeVar("K")
@@ -180,7 +181,7 @@ class ObjectiveReport(Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 class CheckReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """One task or evaluation before a pod's release. Times are RFC 3339; empty for none."""
+    """One check before a pod's release. Times are RFC 3339; empty for none."""
 
     kind: Kind
     phase: str
@@ -233,14 +234,14 @@ def check_reports(
     stale_after: float = STALE_AFTER,
     phases: Iterable[Phase] | None = None,
 ) -> list[CheckReport]:
-    """Return the checks of an app or workload in their order, by default of ``phases_before``.
+    """Return the checks of an app or workload in their order, by default those before a release.
 
     ``stale_after`` is the setting ``staleAfterIntervals``; ``phases`` are phases with checks.
     """
     look = _Look(facts, now, stale_after)
     return [
         _check(phase, definition, version, look)
-        for phase in (phases_before(version) if phases is None else phases)
+        for phase in (_phases_of_release(version) if phases is None else phases)
         for definition in _definitions(phase, version)
     ]
 
@@ -268,6 +269,14 @@ def phases_before(version: Version) -> tuple[Phase, ...]:
     return phases_of(version)[:_BEFORE]
 
 
+def _phases_of_release(version: Version) -> tuple[Phase, ...]:
+    """Return the phases before the deployment, and those of the current stage."""
+    before = phases_before(version)
+    if not isinstance(version, WorkloadVersion) or version.status.stage is None:
+        return before
+    return (*before, *(stage_phases(version.status.stage.number) if is_staging(version) else ()))
+
+
 def expected_checks(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
     """Return the checks that a pod names and that do not exist yet."""
     return [
@@ -291,6 +300,8 @@ def _check(phase: Phase, definition: str, version: Version, look: _Look) -> Chec
     )
     if phase.kind == TASK:
         return _task(phase, definition, item, look.facts)
+    if phase.kind == ANALYSIS:
+        return _begin_report("analysis", phase, definition, item)
     return _evaluation(phase, definition, item, look)
 
 

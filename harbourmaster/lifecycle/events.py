@@ -19,6 +19,7 @@ Vocabulary: TypeAlias = Literal["keptn", "documented", "both"]
 STARTED: Final = "Started"
 FINISHED: Final = "Finished"
 FAILED: Final = "Failed"
+PROMOTED: Final = "Promoted"
 
 APP_COMPLETED: Final = "AppCompleted"
 APPLICATION_COMPLETED: Final = "ApplicationCompleted"
@@ -85,6 +86,8 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "WorkloadStageHeld": ("WorkloadStageErrored",),
     "WorkloadStagePromoted": ("WorkloadStagePromoted",),
     "WorkloadStageRefused": ("WorkloadStageRefused",),
+    "WorkloadStagePodsUnavailable": ("WorkloadStagePodsUnavailable",),
+    "WorkloadStagePodStuck": ("WorkloadStagePodStuck",),
     "WorkloadPostDeployTasksStarted": ("WorkloadPostDeployTasksStarted",),
     "WorkloadPostDeployTasksFinished": ("WorkloadPostDeployTasksSucceeded",),
     "WorkloadPostDeployTasksFailed": ("WorkloadPostDeployTasksErrored",),
@@ -231,7 +234,7 @@ _TEXTS: Final = {
 }
 _NORMAL: Final = frozenset(
     (
-        *(STARTED, FINISHED, "StatusChanged", "OwnersShared", "Promoted"),
+        *(STARTED, FINISHED, "StatusChanged", "OwnersShared", PROMOTED),
         *("AppVersionNotFound", "ReconcileWorkloadNotFound"),
     )
 )

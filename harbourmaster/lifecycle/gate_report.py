@@ -72,7 +72,7 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     advice: str = ""
     """The next step for users; empty if there is none."""
     checks: tuple[CheckReport, ...] = ()
-    """The checks before its release, of its app and of itself, in their order."""
+    """The checks before its release, of its app, of itself and of its stage, in their order."""
     items: tuple[ItemReport, ...] = ()
     """The objects for which it waits besides its checks."""
     foreign_gates: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> 
     names = names_of_pod(described) if described is not None else None
     app = facts.app if version is not None else None
     checks = _checks(case, now) if case.place else ()
-    limit: float = rules.max_age_seconds
+    limit = case.limit
     on_expiry: OnTimeout = rules.on_expiry
     if not case.wait.is_over and conditions is not None and 0 < conditions.timeout < (limit or inf):
         limit, on_expiry = conditions.timeout, conditions.on_timeout

@@ -16,6 +16,8 @@ One code always wins. In this order, the first that holds:
 ``waits-for-app``       the checks of its app, which come first
 ``checks-failed``       a check of its own failed: its version stays where it is
 ``checks-pending``      its own checks
+``stage-held``          the stage of its version failed: no more pods are released than were
+``stage-pending``       the stages of its version, which release no more pods yet
 ``wait-blocked``        what it waits for besides its checks will not come without a person
 ``waits-for-objects``   the same, which may come
 ``deployment-due``      all checks passed, and its deployment is about to begin
@@ -24,10 +26,13 @@ One code always wins. In this order, the first that holds:
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.owners import STATEFUL_SET, supported_owner
@@ -38,22 +43,32 @@ from harbourmaster.gates.release import (
     RELEASED_REASON_KEY,
     may_release,
 )
+from harbourmaster.gates.stages import MANUAL, STAGED_LABEL
 from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import STALE_AFTER, phases_before
+from harbourmaster.lifecycle.evaluations import progress_of
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, PENDING
-from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, has_passed, state_of
+from harbourmaster.lifecycle.phases import (
+    APP_PRE_EVALUATIONS,
+    EVALUATION,
+    PASSED,
+    has_passed,
+    stage_phases,
+    state_of,
+)
+from harbourmaster.lifecycle.stages import CHECKING, HELD, PAUSED, RELEASING, is_staging
 from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workload_owners import describe_owners
 from harbourmaster.lifecycle.workloads import approval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gated_pods import Pod
-    from harbourmaster.lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
+    from harbourmaster.lifecycle.model import AppVersion, Evaluation, ItemStatus, WorkloadVersion
     from harbourmaster.lifecycle.phases import Phase
     from harbourmaster.lifecycle.wait_items import WaitReport
 
@@ -71,12 +86,14 @@ Code: TypeAlias = Literal[
     "waits-for-app",
     "checks-failed",
     "checks-pending",
+    "stage-held",
+    "stage-pending",
     "deployment-due",
     "wait-blocked",
     "waits-for-objects",
 ]
 BLOCKED: Final[frozenset[Code]] = frozenset(
-    ("orphaned", "superseded", "app-failed", "checks-failed", "wait-blocked")
+    ("orphaned", "superseded", "app-failed", "checks-failed", "stage-held", "wait-blocked")
 )
 """Codes of pods that will not go on without a person."""
 IN_PROGRESS: Final[frozenset[Code]] = frozenset(
@@ -85,6 +102,7 @@ IN_PROGRESS: Final[frozenset[Code]] = frozenset(
         "waits-for-version",
         "waits-for-app",
         "checks-pending",
+        "stage-pending",
         "waits-for-objects",
     )
 )
@@ -185,10 +203,14 @@ class Case(NamedTuple):
         return owner.uid if owner is not None else ""
 
     @property
+    def limit(self) -> float:
+        """Maximum seconds at a gate; 0 means no limit, as for a pod that is released in a stage."""
+        return 0.0 if STAGED_LABEL in self.pod.labels else self.rules.max_age_seconds
+
+    @property
     def is_overdue(self) -> bool:
         """Whether it has waited too long."""
-        limit = self.rules.max_age_seconds
-        return bool(limit and self.pod.creation_timestamp and self.age >= limit)
+        return bool(self.limit and self.pod.creation_timestamp and self.age >= self.limit)
 
     @property
     def is_late(self) -> bool:
@@ -227,7 +249,8 @@ def _verdict_on_checks(case: Case) -> GateVerdict:
     if is_settled and case.version is not None and may_release(approval(case.version), case.owner):
         if case.place == "scheduler":
             return GateVerdict("waits-in-scheduler", A_NODE)
-        return wait_of(case.version, case.owner)
+        if not is_staging(case.version):
+            return _DUE
     if case.is_late:
         return _overdue(case)
     if case.is_provisional:
@@ -270,6 +293,8 @@ def _verdict_on_tracked_pod(case: Case) -> GateVerdict:
         step = "a new keptn.sh/version of the workload is checked again"
         step += ", once this pod is deleted" if is_kept else ""
         return wait._replace(advice=_rerun_advice(case, wait.code, step))
+    if wait.code == "stage-pending":
+        return verdict_on_stage(case.version, case.facts.evaluations)
     return wait
 
 
@@ -330,7 +355,7 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
     if version is None:
         return GateVerdict("waits-for-version", "its workload version, which is not there yet")
     if may_release(approval(version), owner):
-        return _DUE
+        return verdict_on_stage(version) if is_staging(version) else _DUE
     if approval(version).is_given:
         return GateVerdict("waits-for-owner", "its owner to be recorded, which is due")
     status = version.status
@@ -339,6 +364,55 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
     return pre_checks(version) or GateVerdict(
         "deployment-due", "its deployment to begin, which is due"
     )
+
+
+def verdict_on_stage(
+    version: WorkloadVersion, evaluations: Mapping[str, Evaluation] | None = None
+) -> GateVerdict:
+    """Return why the current stage of a version releases no further pod.
+
+    ``evaluations`` are those of its checks, by name, as far as they are known.
+    """
+    spec, stage = version.spec, version.status.stage
+    if version.status.status == DEPRECATED:
+        return GateVerdict("stage-pending", "its deletion: another version has replaced its own")
+    if stage is None:
+        return GateVerdict("stage-pending", "the first stage of its version, which is due")
+    # While pods wait, as many are released as the stage allows.
+    released = stage.allowed if stage.state == RELEASING else stage.released
+    pods = f"{released} of {stage.wanted} pods released"
+    place = f"stage {stage.number} of {stage.of}"
+    target = f"keptnworkload/{spec.workload_name} -n {version.metadata.namespace}"
+    promote = f"to go on, run {release_command(target, 'stage-held', 'promote')}"
+    if stage.state == HELD:
+        text = f"nothing: {place} is held: {stage.message}; {pods}"
+        advice = f"undo the rollout, or correct the cause in a new version; {promote}"
+        return GateVerdict("stage-held", text, advice)
+    advice, detail = "", "not all of them are ready"
+    since = moment(stage.since)
+    if stage.state == PAUSED and spec.stage_pause == MANUAL:
+        advice = promote.replace("stage-held", "stage-paused")
+        detail = "paused until it is promoted"
+    elif stage.state == PAUSED and since is not None:
+        end = since + timedelta(seconds=parse_duration(spec.stage_pause))
+        detail = f"paused until {format_rfc3339(end)}"
+    elif stage.state == CHECKING:
+        detail = ", ".join(
+            _describe_item(phase, item, evaluations or {})
+            for phase in stage_phases(stage.number)
+            for item in getattr(version.status, phase.items)
+            if item.status not in PASSED
+        )
+        detail = detail or "its checks are about to begin"
+    return GateVerdict("stage-pending", f"{place}: {pods}, {detail}", advice)
+
+
+def _describe_item(phase: Phase, item: ItemStatus, evaluations: Mapping[str, Evaluation]) -> str:
+    """Return a check of a stage with its state, or the number of its last try."""
+    evaluation = evaluations.get(item.name) if phase.kind == EVALUATION else None
+    tries = progress_of(evaluation.status).tries if evaluation is not None else 0
+    state = f"try {tries}" if tries and item.status != FAILED else item.status
+    return f"{phase.kind.removeprefix('Keptn').lower()} {item.definition_name}: {state}"
 
 
 def pre_checks(version: WorkloadVersion | AppVersion) -> GateVerdict | None:

@@ -114,16 +114,22 @@ def gate_wait(report: GateReport) -> GateWait | None:
         again = f", next try {check.next_try}" if tries and check.next_try else ""
         reason = FAULTS[check.fault]
         text = f"waits for {_name(check)}{_detail(check)}{tries}{again}"
-    elif report.code in {"wait-blocked", "superseded"}:
+    elif report.code == "stage-pending":
+        check = next((check for check in report.checks if check.is_open and check.fault), None)
+        reason = FAULTS[check.fault if check is not None else ""]
+        text = f"{report.sentence}{_detail(check) if check is not None else ''}"
+    elif report.code in {"wait-blocked", "superseded", "stage-held"}:
         reason, text = BLOCKED, report.sentence
-        text = f"{text}: {report.advice}" if report.code == "superseded" else text
+        text = f"{text}: {report.advice}" if report.code != "wait-blocked" else text
     elif report.code == "waits-for-objects":
         reason, text = WAITING, f"waits for {items_text(open_items)}"
     else:
         return None
     if open_items and report.code not in {"wait-blocked", "waits-for-objects"}:
         text = f"{text}; it also waits for {items_text(open_items)}"
-    about = f"{check.phase}/{check.name}" if check is not None else ""
+    # A further stage is another wait, and a held one another than one that is superseded.
+    stage = {"stage-pending": report.text.partition(":")[0], "stage-held": report.code}
+    about = f"{check.phase}/{check.name}" if check is not None else stage.get(report.code, "")
     identity = "/".join((reason, report.version_object, about, *(item.item for item in open_items)))
     return GateWait(reason=reason, identity=identity, text=text, left=left)
 

@@ -189,6 +189,39 @@ def test_nobody_else_asks_for_repeated_checks_or_does_it_in_another_name(pods, n
     assert not ask("joe", None, label=None)
 
 
+def test_users_who_can_release_end_a_stage_in_their_own_name(pods, namespace, kubectl):
+    pods.until_in_force()
+    version = {
+        "apiVersion": "lifecycle.keptn.sh/v1",
+        "kind": "KeptnWorkloadVersion",
+        "metadata": {"name": "shop-cart-1.0", "namespace": namespace},
+        "spec": {
+            "app": "shop",
+            "version": "1.0",
+            "workloadName": "shop-cart",
+            "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "cart"},
+        },
+    }
+    editor = {"name": "editor", "namespace": namespace}
+    rule = {"apiGroups": ["lifecycle.keptn.sh"], "resources": ["*"], "verbs": ["patch"]}
+    role = role_of("Role", editor, rule)
+    create(kubectl, version, role, role_binding("editor", namespace, "jane", "editor", "Role"))
+
+    def ask(user, by):
+        """Dry-run a promotion by a user; ``by`` is who it says asks."""
+        notes = {"promote": "2/a1", "promote-reason": "x", **({"promote-by": by} if by else {})}
+        annotations = {f"gates.harbourmaster.dev/{key}": text for key, text in notes.items()}
+        request = {"metadata": {"annotations": annotations}}
+        path = path_of(version, "shop-cart-1.0?dryRun=All")
+        return why_refused(kubectl, user, "PATCH", path, request, "merge-patch+json")
+
+    eventually(lambda: ask("jane", "jane"))
+    assert "only users that are allowed to release gates" in ask("jane", "jane")
+    assert not ask("joe", "joe")
+    for by in ("root", None):
+        assert "promote-by must be the user that asks" in ask("joe", by), by
+
+
 def test_what_a_pod_says_stays_as_long_as_it_waits_in_the_scheduler(pods, namespace, kubectl):
     pods.until_in_force()
     given = {"keptn.sh__workload": "waiter", "keptn.sh__version": "2.0"}

@@ -87,7 +87,8 @@ class Lifecycle:
         """Return the values of all gauges."""
         deployments = {kind: {labels: 1.0} for kind, labels in DEPLOYMENTS.items()}
         active = {kind: {labels: 1} for kind, labels in KEYS.items()}
-        return GaugeValues(active, deployments, deployments, 1)
+        held = ("prod", "shop-cart-1")
+        return GaugeValues(active, deployments, deployments, 1, excess_pods={held: 1})
 
     def exists(self, _anchor: object) -> bool:
         """Return True: no object is deleted."""

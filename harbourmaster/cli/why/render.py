@@ -118,6 +118,9 @@ _STEPS: Final = {
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
     "checks-failed": f"correct the cause and raise keptn.sh/version: {_EDIT}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
+    "stage-held": "harbourmaster gate promote {object} -n {namespace} --reason TEXT",
+    "stage-pending": "wait for its stage, or end it: harbourmaster gate promote {object} -n "
+    "{namespace} --reason TEXT",
     "waits-for-objects": "wait for the objects, or create those that do not exist (a Job with "
     f"ttlSecondsAfterFinished is deleted after it ended); {_RELEASE}",
     "waits-forbidden": "ask an administrator to allow it: "

@@ -91,6 +91,14 @@ class MetricValues:
             durations={APP: _durations(apps.values()), WORKLOAD: _durations(workloads.values())},
             gated_pods=sum(pod.is_held for pod in caches.pods.store.values()),
             waiting_pods=_waiting_pods(caches),
+            stages=Counter(
+                version.status.stage.state for version in workloads.values() if version.status.stage
+            ),
+            excess_pods={
+                tuple(key.split("/")): number
+                for key, number in caches.excess_pods.items()
+                if key in workloads
+            },
         )
 
 

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from harbourmaster.controller.objects import round_robin
+from harbourmaster.lifecycle.stages import CHECKING, HELD, PAUSED, RELEASING
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.metrics import Distribution
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 CLOUD_EVENTS: Final = "harbourmaster_cloud_events_total"
 GATED_PODS: Final = "harbourmaster_gated_pods"
 POD_WAITS: Final = "harbourmaster_pods_waiting_for_objects"
+STAGES: Final = "harbourmaster_staged_versions"
+EXCESS_PODS: Final = "harbourmaster_held_stage_excess_unavailable_pods"
 LATE_CHECKS: Final = "harbourmaster_pre_check_deadlines_exceeded_total"
 
 PENDING: Final = "pending"
@@ -97,6 +100,11 @@ class GaugeValues(Struct, frozen=True):
     gated_pods: int
     waiting_pods: Mapping[str, int] = {}
     """Numbers of pods that wait for objects, by PENDING and BLOCKED."""
+    stages: Mapping[str, int] = {}
+    """Numbers of workload versions by the state of their stage."""
+    excess_pods: Mapping[tuple[str, ...], int] = {}
+    """Unavailable pods beyond those that a strategy allows, by the namespace and name of a held
+    version."""
 
 
 class GaugeSource(Protocol):
@@ -244,6 +252,16 @@ def _of_caches(now: GaugeValues) -> Iterable[Metric]:
     for state in (PENDING, BLOCKED):
         waiting_pods.add_metric((state,), now.waiting_pods.get(state, 0))
     yield waiting_pods
+    text = "Workload versions by the state of their stage."
+    stages = GaugeMetricFamily(STAGES, text, labels=("state",))
+    for state in (RELEASING, PAUSED, CHECKING, HELD):
+        stages.add_metric((state,), now.stages.get(state, 0))
+    yield stages
+    text = "Unavailable pods beyond those that the strategy of a held version's owner allows."
+    excess_pods = GaugeMetricFamily(EXCESS_PODS, text, labels=("version_namespace", "version"))
+    for version, number in now.excess_pods.items():
+        excess_pods.add_metric(version, number)
+    yield excess_pods
 
 
 def _gauge(

@@ -9,10 +9,11 @@ from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import moment
 from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.lifecycle.latest import LatestValues
-from harbourmaster.lifecycle.events import FAILED, FINISHED, LONG_NAMES, STARTED
+from harbourmaster.lifecycle.events import FAILED, FINISHED, LONG_NAMES, PROMOTED, STARTED
 from harbourmaster.lifecycle.model import FAILED as HAS_FAILED
 from harbourmaster.lifecycle.model import AppVersion, Evaluation, Task, WorkloadVersion
 from harbourmaster.lifecycle.phases import APP_DEPLOY, phases_of
+from harbourmaster.lifecycle.stages import PHASE as STAGE
 from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
 from harbourmaster.lifecycle.tasks import context_metadata
 from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
@@ -73,13 +74,15 @@ class SpanMaker:
         """Record the state of a phase, if ``obj`` is a version."""
         if not self.is_on:
             return
-        if not isinstance(obj, AppVersion | WorkloadVersion) or phase not in _phases(obj):
+        if not isinstance(obj, AppVersion | WorkloadVersion):
+            return
+        if phase not in {*_phases(obj), STAGE}:
             return
         key = (obj.metadata.uid, phase)
         now = self._now().timestamp()
         if state == STARTED:
             self._begun.add(key, now)
-        elif state == FAILED or (state == FINISHED and not is_warning):
+        elif state in {FAILED, PROMOTED} or (state == FINISHED and not is_warning):
             begin = self._begun.take(key) or _begin(obj)
             self._record_phase(obj, phase, (begin, now), has_failed=state == FAILED)
 
@@ -119,9 +122,11 @@ class SpanMaker:
     def _record_phase(
         self, obj: Version, phase: str, period: tuple[float, float], *, has_failed: bool
     ) -> None:
+        title = LONG_NAMES[phase]
+        if phase == STAGE and isinstance(obj, WorkloadVersion) and obj.status.stage is not None:
+            phase = f"{phase}-{obj.status.stage.results[-1].number}"
         ids = self._ids(obj, phase)
         begin, end = period
-        title = LONG_NAMES[phase]
         outcome = "has failed" if has_failed else "has finished"
         name = phase if isinstance(obj, AppVersion) else f"{obj.spec.workload_name}/{phase}"
         self._tracer.record(

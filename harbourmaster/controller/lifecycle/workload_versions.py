@@ -18,6 +18,7 @@ from harbourmaster.controller.lifecycle.caches import (
     alike_replica_sets,
     is_newest,
 )
+from harbourmaster.controller.lifecycle.held_stages import HeldStages
 from harbourmaster.controller.lifecycle.owners import Owner, OwnerGoneError, next_names
 from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.controller.lifecycle.writes import fetch
@@ -280,6 +281,7 @@ def _desired_replicas(owner: Owner) -> int:
 
 _APP = "app"
 _OWNER = "owner"
+_STAGE = "stage"
 
 
 class WorkloadVersionReconciler:
@@ -292,6 +294,7 @@ class WorkloadVersionReconciler:
         self._app_versions = caches.app_versions.store
         self._deployed = DeploymentCheck(context)
         self._staged = caches.staged_releases
+        self._held = HeldStages(context)
         self._versions = PhaseRunner(
             context, WORKLOAD_VERSIONS, caches.workload_versions, WorkloadVersion
         )
@@ -310,6 +313,7 @@ class WorkloadVersionReconciler:
             and not self._has_waiting_pods(version)
             and await self._deployed.is_replaced(version)
         ):
+            await self._held.report_stuck(version)
             status = supersede(version, self._context.now())
             with suppress(NotFoundError):
                 written = await self._versions.patch(version, "/status", status, "status")
@@ -386,4 +390,5 @@ class WorkloadVersionReconciler:
         pods = None
         if version.spec.stages:
             pods = await self._staged.look(version, is_deployed=is_deployed)
+            self._versions.report_once(version, _STAGE, await self._held.look(version))
         return replace(inputs, is_deployed=is_deployed, resumed=resumed, pods=pods)

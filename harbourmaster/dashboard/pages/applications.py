@@ -33,8 +33,17 @@ from harbourmaster.lifecycle.model import (
     SUCCEEDED,
     WARNING,
     AppVersion,
+    WorkloadVersion,
 )
-from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
+from harbourmaster.lifecycle.phases import (
+    PROMOTION,
+    SETTLED,
+    Phase,
+    phases_of,
+    stage_phases,
+    state_of,
+)
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.lifecycle.model import ItemStatus, Version, WorkloadVersion
+    from harbourmaster.lifecycle.model import ItemStatus, StageStatus, Version
 
 
 PATH: Final = "/applications"
@@ -333,6 +342,7 @@ WIDTH: Final = 1000
 """The width of a time line, in units."""
 _LEAST: Final = 6
 """The minimum width of a bar, in units."""
+_STAGE_ROW: Final = 3
 _FAILED: Final = frozenset((FAILED, WARNING))
 _NOTHING: Final = Facts()
 _WORDS: Final = (
@@ -357,6 +367,9 @@ class PhaseRow(Struct, frozen=True, gc=False):
     took: str
     bar: Bar | None
     checks: tuple[CheckReport, ...]
+    note: str = ""
+    allowed: Bar | None = None
+    """The pods that a stage allows, whose ``bar`` is of the released ones."""
 
 
 class Failure(Struct, frozen=True, gc=False):
@@ -444,7 +457,7 @@ def phase_rows(
         width = max(width, _LEAST)
         return Bar(min(x, WIDTH - _LEAST), min(width, WIDTH - min(x, WIDTH - _LEAST)))
 
-    return tuple(
+    rows = [
         PhaseRow(
             name=name_of(run.phase),
             state=_state(version, run.phase),
@@ -454,6 +467,35 @@ def phase_rows(
             checks=tuple(_checks(version, run.phase, facts, now)),
         )
         for run in phase_runs(version, now)
+    ]
+    if isinstance(version, WorkloadVersion) and version.status.stage is not None:
+        # Behind the deployment, of which it is a part.
+        rows.insert(_STAGE_ROW, _stage_row(version, version.status.stage, facts, now))
+    return tuple(rows)
+
+
+def _stage_row(
+    version: WorkloadVersion, stage: StageStatus, facts: Facts, now: datetime
+) -> PhaseRow:
+    """Return the stage of a version, with its pods instead of times."""
+    released, allowed = (
+        Bar(0, min(pods * WIDTH // max(stage.wanted, 1), WIDTH))
+        for pods in (stage.released, stage.allowed)
+    )
+    pods = f"{stage.released} of {stage.wanted} pods released, {stage.allowed} allowed"
+    return PhaseRow(
+        name=f"Stage {stage.number} of {stage.of}" if stage.number else "Stages",
+        state=show_state(stage.state),
+        start="",
+        took="",
+        bar=released,
+        checks=tuple(
+            check
+            for phase in stage_phases(stage.number)
+            for check in (_checks(version, phase, facts, now) if is_staging(version) else ())
+        ),
+        note="; ".join(filter(None, (pods if stage.number else "", stage.message))),
+        allowed=allowed,
     )
 
 

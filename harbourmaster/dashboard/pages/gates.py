@@ -63,6 +63,8 @@ _WORDS: Final = {
     "waits-for-app": "waits for its app",
     "checks-failed": "checks failed",
     "checks-pending": "waits for checks",
+    "stage-held": "stage held",
+    "stage-pending": "waits for a stage",
     "wait-blocked": "blocked",
     "waits-for-objects": "waits for objects",
     "deployment-due": "deployment due",

@@ -24,10 +24,11 @@ T = TypeVar("T")
 Tone: TypeAlias = Literal["good", "busy", "warn", "bad", "idle"]
 
 _STATES: Final[dict[Tone, str]] = {
-    "good": "Succeeded Running Online Pass Met",
-    "busy": "Progressing Scheduling Deploying Migrating Creating Reconciling Connecting",
+    "good": "Succeeded Running Online Pass Met Completed",
+    "busy": "Progressing Scheduling Deploying Migrating Creating Reconciling Connecting "
+    "Releasing Paused Checking",
     "warn": "Warning Unhealthy NotReady FailingMetrics",
-    "bad": "Degraded Blocked Failed Offline",
+    "bad": "Degraded Blocked Failed Offline Held",
 }
 _TONES: Final = {state: tone for tone, states in _STATES.items() for state in states.split()}
 MOST_NOTICES: Final = 5

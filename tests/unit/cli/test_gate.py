@@ -694,6 +694,129 @@ async def test_checks_that_can_not_be_repeated_are_one_line(api, run, prepare, t
     assert len(err.splitlines()) == 1
 
 
+PROMOTE = "gates.harbourmaster.dev/promote"
+STAGE = {"number": 1, "of": 3, "state": "Held", "wanted": 4, "allowed": 1, "released": 1}
+
+
+def staged_version(stage=STAGE, name="shop-waiter-1.0", stages="1, 50%", **status):
+    made = version({**CHECKED, **({"stage": stage} if stage else {}), **status}, stages=stages)
+    return made | {"metadata": {**made["metadata"], "name": name}}
+
+
+def staged_pod(name="waiter-1", **more):
+    return pod(name, labels={"gates.harbourmaster.dev/staged": "true"}, **more)
+
+
+@pytest.mark.parametrize(
+    ("subject", "more", "number", "text"),
+    [
+        ("prod/waiter-1", (), "2", "stage 2 of 3 is released"),
+        ("deployment/waiter", (), "2", "stage 2 of 3 is released"),
+        ("statefulset/waiter", ("--all",), "4", "all pods are released"),
+        ("keptnworkload/shop-waiter", (), "2", "stage 2 of 3 is released"),
+    ],
+)
+async def test_a_stage_is_promoted_by_a_request_on_its_version(
+    api, run, subject, more, number, text
+):
+    put(api, PODS, staged_pod("waiter-1", gates=()))
+    owned = {"kind": "ReplicaSet", "name": "waiter-7c9", "uid": "rs-1"}
+    if subject.startswith("statefulset"):
+        owned |= {"kind": "StatefulSet", "name": "waiter"}
+    for name, more_of in (
+        ("shop-waiter-1.0", {}),
+        ("shop-waiter-0.9", {"status": "Deprecated"}),
+        # It is newer, and all its pods are released: the rollout was undone.
+        ("shop-waiter-1.1", {"stage": {**STAGE, "state": "Completed"}}),
+    ):
+        made = staged_version(name=name, **more_of)
+        made["spec"]["resourceReference"] = owned
+        if name == "shop-waiter-1.1":
+            made["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
+        put(api, WORKLOAD_VERSIONS, made)
+    till = staged_version(name="shop-till-1.0")
+    till["spec"] |= {"workloadName": "shop-till", "resourceReference": owned | {"name": "till-x"}}
+    put(api, WORKLOAD_VERSIONS, till)
+    code, out, err = await run("promote", subject, *more, "--reason", REASON)
+    assert (code, err) == (0, "")
+    who = out.strip().rpartition(" for ")[2]
+    assert out == f"KeptnWorkloadVersion prod/shop-waiter-1.0: {text} for {who}\n"
+    stored = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+    notes = stored["metadata"]["annotations"]
+    assert re.fullmatch(f"{number}/[0-9a-f]{{16}}", notes[PROMOTE])
+    assert notes[f"{PROMOTE}-by"] == who
+    assert notes[f"{PROMOTE}-reason"] == REASON
+    assert stored["status"]["stage"] == STAGE
+    await run("promote", subject, *more, "--reason", REASON)
+    again = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+    assert again["metadata"]["annotations"][PROMOTE] != notes[PROMOTE]
+
+
+async def test_a_stage_that_adds_no_pod_is_skipped_by_a_promotion(api, run):
+    put(api, PODS, staged_pod())
+    put(api, WORKLOAD_VERSIONS, staged_version({**STAGE, "wanted": 2}))
+    _, out, _ = await run("promote", "waiter-1", "--reason", REASON)
+    assert ": stage 3 of 3 is released for " in out
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (lambda api: None, "it has no version with checks or stages"),
+        (
+            lambda api: put(api, WORKLOAD_VERSIONS, staged_version(None, stages="")),
+            "shop-waiter-1.0 has no stages",
+        ),
+        (
+            lambda api: put(api, WORKLOAD_VERSIONS, staged_version(None)),
+            "the stages of shop-waiter-1.0 have not begun",
+        ),
+        (
+            lambda api: put(api, WORKLOAD_VERSIONS, staged_version({"state": "Completed"})),
+            "all pods of shop-waiter-1.0 may be released (Completed)",
+        ),
+        (
+            lambda api: put(api, WORKLOAD_VERSIONS, staged_version(status="Deprecated")),
+            "its version is superseded",
+        ),
+    ],
+    ids=["no version", "no stages", "not begun", "completed", "superseded"],
+)
+async def test_a_promotion_without_a_stage_is_one_line(api, run, prepare, text):
+    put(api, PODS, staged_pod())
+    prepare(api)
+    code, out, err = await run("promote", "prod/waiter-1", "--reason", REASON)
+    assert (code, out) == (1, "")
+    step = "harbourmaster why pod/waiter-1 -n prod"
+    assert err == f"harbourmaster: prod/waiter-1: not promoted: {text}: {step}\n"
+
+
+async def test_a_promotion_is_written_only_on_the_state_that_was_read(api, run, monkeypatch):
+    put(api, PODS, staged_pod())
+    put(api, WORKLOAD_VERSIONS, staged_version())
+    patch = api.objects.patch
+
+    def change_first(resource, namespace, name, *rest, **options):
+        put(api, WORKLOAD_VERSIONS, staged_version({**STAGE, "state": "Completed"}))
+        return patch(resource, namespace, name, *rest, **options)
+
+    monkeypatch.setattr(api.objects, "patch", change_first)
+    code, out, err = await run("promote", "prod/waiter-1", "--reason", REASON)
+    assert (code, out) == (1, "")
+    assert err.startswith("harbourmaster: prod/waiter-1: not promoted: ")
+    stored = api.get(WORKLOAD_VERSIONS, "shop-waiter-1.0", PROD)
+    assert PROMOTE not in stored["metadata"].get("annotations", {})
+
+
+async def test_a_promotion_that_is_forbidden_is_one_line(api, run):
+    put(api, PODS, staged_pod())
+    put(api, WORKLOAD_VERSIONS, staged_version())
+    api.forbid("patch", WORKLOAD_VERSIONS)
+    code, _, err = await run("promote", "prod/waiter-1", "--reason", REASON)
+    assert code == 1
+    assert err.startswith("harbourmaster: prod/waiter-1: not promoted: missing permission: ")
+
+
 async def test_an_event_that_is_forbidden_is_no_failure(api, run):
     put(api, PODS, pod())
     api.forbid("create", EVENTS)

@@ -224,6 +224,48 @@ async def test_a_failed_check_is_told_with_its_value_and_objective(api, start):
     assert step.startswith("error: next: correct the cause and run harbourmaster gate rerun ")
 
 
+STAGED = {"gates.harbourmaster.dev/staged": "true"}
+
+
+def in_stage(state, **more):
+    stage = {"number": 1, "of": 2, "state": state, "wanted": 4, "allowed": 1, "released": 1, **more}
+    return workload_version(status={**CHECKED, "stage": stage}, stages="1", stagePause="Manual")
+
+
+def canary(name="waiter-7c9-1", **more):
+    made = member(name, **more)
+    made["metadata"]["labels"] |= STAGED
+    return made
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["a pod waits", "no pod waits"])
+async def test_a_version_is_released_with_its_last_stage_and_held_is_a_failure(api, start, waits):
+    put(api, DEPLOYMENTS, deployment())
+    put(api, PODS, canary(released={REMOVED: "true"}))
+    if waits:
+        put(api, PODS, canary("waiter-7c9-2"))
+    put(api, WORKLOAD_VERSIONS, in_stage("Releasing"))
+    waiting = start("deployment/waiter")
+    await waiting.until("waits for stage 1 of 2: 1 of 4 pods released, not all of them are ready")
+    put(api, WORKLOAD_VERSIONS, in_stage("Paused"))
+    await waiting.until("paused until it")
+    put(api, WORKLOAD_VERSIONS, in_stage("Held", message="task probe failed"))
+    code, text = await waiting.end()
+    assert code == 1
+    assert "Blocked: stage 1 of 2 is held: task probe failed; 1 of 4 pods released" in text
+    assert "harbourmaster gate promote keptnworkload/shop-waiter -n prod --reason" in text
+
+
+async def test_the_end_of_the_last_stage_is_a_release(api, start):
+    put(api, DEPLOYMENTS, deployment())
+    put(api, PODS, canary(released={REMOVED: "true"}))
+    put(api, WORKLOAD_VERSIONS, in_stage("Completed"))
+    assert (await start("deployment/waiter").end())[0] == 0
+    # A pod itself is released, whatever its stage.
+    put(api, WORKLOAD_VERSIONS, in_stage("Held"))
+    assert (await start("pod/waiter-7c9-1").end())[0] == 0
+
+
 async def test_the_version_before_is_never_taken_for_the_newest(api, start):
     # As right after kubectl apply: the new generation is not observed, and the old one runs.
     put(api, DEPLOYMENTS, deployment("2.0", seen=False))

@@ -17,6 +17,7 @@ from harbourmaster.dashboard.sources import MOST, MOST_OF_SET
 from harbourmaster.dashboard.tokens import AT_ONCE, LIFETIME, LONGEST_TOKEN, WRONG_TOKENS
 from harbourmaster.dashboard.tokens import PAGE_RATE as ALLOWED
 from harbourmaster.kube.errors import ForbiddenError, ServerError
+from harbourmaster.lifecycle.model import StageStatus
 from harbourmaster.placement.model import CheckedGeneration, Condition
 from helpers.patience import PATIENCE
 
@@ -134,6 +135,38 @@ async def test_kinds_of_both_scopes_get_a_command_for_each(place):
     assert commands in text
     lacking = "in the namespace shop: pods; in the whole cluster: clusterpodschedulingpolicies."
     assert f"for lack of permission to list it {lacking}" in text
+
+
+async def test_a_version_has_a_bar_with_its_stage(place):
+    place.filled.fill(1)
+    key = "shop/cart-0-web-1.4.2"
+    version = place.filled.sources["workload_versions"].store.get(key)
+    stage = StageStatus(
+        number=2,
+        of=3,
+        state="Held",
+        message="analysis <rate> failed",
+        wanted=12,
+        allowed=3,
+        released=2,
+    )
+    status = replace(version.status, deployment_status="Progressing", stage=stage)
+    spec = replace(version.spec, stages="1, 25%", stage_analyses=("rate",))
+    place.filled.put("workload_versions", replace(version, spec=spec, status=status))
+    text = await place.page("/applications/shop/cart-0")
+    row = text[text.index("Stage 2 of 3") :]
+    row = row[: row.index("</li>")]
+    assert "Held" in row
+    assert "2 of 12 pods released, 3 allowed; analysis &lt;rate&gt; failed" in row
+    assert '<rect class="allowed" x="0" y="0" width="250"' in row
+    assert '<rect class="bar" x="0" y="0" width="166"' in row
+    assert "<bdi>rate</bdi>" in row
+    over = StageStatus(state="Skipped")
+    status = replace(status, stage=over, deployment_status="Succeeded")
+    place.filled.put("workload_versions", replace(version, spec=spec, status=status))
+    text = await place.page("/applications/shop/cart-0")
+    assert "Stages" in text
+    assert "pods released" not in text
 
 
 async def test_a_page_names_what_it_leaves_out_for_lack_of_permissions(place):

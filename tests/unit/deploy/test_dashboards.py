@@ -25,7 +25,12 @@ COLUMNS = 24
 # The share of reviews that may miss the latency objective.
 OBJECTIVE = 0.0005
 # Metrics that no panel shows: one is always 1, the other is of policies from files.
-NOT_SHOWN = {"keptn_lifecycle_active_total", "harbourmaster_bad_documents"}
+NOT_SHOWN = {
+    "keptn_lifecycle_active_total",
+    "harbourmaster_bad_documents",
+    # An alert has it.
+    "harbourmaster_held_stage_excess_unavailable_pods",
+}
 DASHBOARD = pytest.mark.parametrize("name", DASHBOARDS)
 
 

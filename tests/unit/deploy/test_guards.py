@@ -30,6 +30,7 @@ from harbourmaster.gates.known_keys import IS_OFF, KNOWN_KEYS, PREFIXES
 from harbourmaster.gates.metadata import OPT_IN, READ_KEYS
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, RERUN_KEY, RERUN_NOTES
+from harbourmaster.gates.stages import PROMOTE_BY_KEY, PROMOTE_KEY, PROMOTE_REASON_KEY
 from harbourmaster.lifecycle.applications import DEPLOYED_KEY
 from harbourmaster.lifecycle.conversion import UNCONVERTED
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
@@ -63,6 +64,7 @@ CONVERTED_OR_OLD = {
     and ("conversion" in spec or "v1" not in [version["name"] for version in spec["versions"]])
 }
 """Kinds of which an update in an old version loses nothing, or that have no v1."""
+PROMOTE_NOTES = (PROMOTE_KEY, PROMOTE_BY_KEY, PROMOTE_REASON_KEY)
 TABLES = {
     "account-guard-configmaps": [{TASKS.kind, TASK_DEFINITIONS.kind}],
     "account-guard-jobs": [{*EXCLUDED_NAMESPACES}],
@@ -71,9 +73,12 @@ TABLES = {
         {name for rule in RULES if rule["apiGroups"] == [""] for name in rule["resources"]},
     ],
     "gate-guard": [{key for key in READ_KEYS if not key.startswith(PREFIXES)}],
-    "generated-guard": [{*SUPPORTED}, {CLEAR_KEY, *RERUN_NOTES}, CONVERTED_OR_OLD],
+    "generated-guard": [{*SUPPORTED}, {CLEAR_KEY, *PROMOTE_NOTES, *RERUN_NOTES}, CONVERTED_OR_OLD],
     "opt-in-warning": [{*IS_OFF}],
-    "rerun-guard": [{key.removeprefix(f"{RERUN_KEY}-") for key in RERUN_NOTES}],
+    "rerun-guard": [
+        {key.removeprefix(f"{RERUN_KEY}-") for key in RERUN_NOTES},
+        {key.removeprefix(PROMOTE_KEY) for key in PROMOTE_NOTES},
+    ],
 }
 """The lists in the expressions of each guard that are tables of the code."""
 NAMES = {

@@ -20,6 +20,7 @@ from harbourmaster.lifecycle.model import (
     EvaluationStatus,
     ItemStatus,
     ResourceReference,
+    StageStatus,
     Workload,
     WorkloadSpec,
 )
@@ -45,6 +46,29 @@ def in_checks(**status):
 
 
 GOES = in_checks(**PASSED, deployment_status="Progressing")
+
+
+def in_stage(state, *, pause="10m", items=(), message="", status="Progressing", number=2):
+    """A version in the second of three stages, which lets 3 of 12 pods go; 0 for none yet."""
+    stage = StageStatus(
+        number=number,
+        of=3,
+        state=state,
+        message=message,
+        since="2026-03-01T10:00:00Z",
+        wanted=12,
+        allowed=3,
+        released=1 if state == "Releasing" else 3,
+    )
+    checks = {"stage_tasks": ("probe",), "stage_evaluations": ("errors",)}
+    return waiter_version(
+        spec={"stages": "1, 25%", "stage_pause": pause, "stage_analyses": ("rate",), **checks},
+        **{**PASSED, "status": status, "deployment_status": "Progressing"},
+        current_phase="WorkloadDeploy",
+        deployment_start_time="2026-03-01T09:59:00Z",
+        stage=stage if number else None,
+        stage_evaluation_status=items,
+    )
 
 
 def in_scheduler(obj):
@@ -106,6 +130,8 @@ CASES = {
         None,
     ),
     "checks-pending": (pod(), in_checks(), None),
+    "stage-held": (pod(), in_stage("Held", message="task probe failed"), None),
+    "stage-pending": (pod(), in_stage("Releasing"), None),
     "deployment-due": (pod(), in_checks(**PASSED), None),
     "wait-blocked": (waiting("job migrate"), None, None),
     "waits-for-objects": (waiting("job/migrate"), None, None),
@@ -388,3 +414,83 @@ def test_a_version_that_its_app_does_not_list_names_the_other_owners_of_its_work
     )
     listed = 'list waiter in KeptnApp shop with version "1.0"'
     assert report.advice == f"{listed}: kubectl -n prod edit keptnapps shop"
+
+
+PROMOTE = 'harbourmaster gate promote keptnworkload/shop-waiter -n prod --reason "was held: {}"'
+STAGED = {"gates.harbourmaster.dev/staged": "true"}
+ERRORS = ItemStatus(definition_name="errors", name="stage-2-eval-errors-1", status="Progressing")
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "advice"),
+    [
+        (
+            in_stage("Releasing"),
+            "stage 2 of 3: 3 of 12 pods released, not all of them are ready",
+            "",
+        ),
+        (
+            in_stage("Paused"),
+            "stage 2 of 3: 3 of 12 pods released, paused until 2026-03-01T10:10:00Z",
+            "",
+        ),
+        (
+            in_stage("Paused", pause="Manual"),
+            "stage 2 of 3: 3 of 12 pods released, paused until it is promoted",
+            f"to go on, run {PROMOTE.format('stage-paused')}",
+        ),
+        (
+            in_stage("Checking"),
+            "stage 2 of 3: 3 of 12 pods released, its checks are about to begin",
+            "",
+        ),
+        (
+            in_stage("Checking", items=(ERRORS,)),
+            "stage 2 of 3: 3 of 12 pods released, evaluation errors: try 2",
+            "",
+        ),
+        (
+            in_stage("Held", message="task probe failed"),
+            "nothing: stage 2 of 3 is held: task probe failed; 3 of 12 pods released",
+            "undo the rollout, or correct the cause in a new version; to go on, run "
+            + PROMOTE.format("stage-held"),
+        ),
+        (in_stage("", number=0), "the first stage of its version, which is due", ""),
+        (
+            in_stage("Held", status="Deprecated"),
+            "its deletion: another version has replaced its own",
+            "",
+        ),
+    ],
+    ids=["releasing", "paused", "manual", "checking", "try", "held", "not begun", "deprecated"],
+)
+def test_a_pod_waits_for_its_stage(known, text, advice):
+    tried = Evaluation(
+        metadata=Metadata(name=ERRORS.name, namespace="prod"),
+        spec=EvaluationSpec(evaluation_definition="errors"),
+        status=EvaluationStatus(retry_count=2),
+    )
+    report = report_on(pod(labels=STAGED), known, evaluations={ERRORS.name: tried})
+    assert (report.text, report.advice) == (text, advice)
+
+
+def test_the_checks_of_its_stage_are_among_those_of_a_pod():
+    kinds = {(check.kind, check.name) for check in report_on(pod(), in_stage("Checking")).checks}
+    assert kinds == {("task", "probe"), ("evaluation", "errors"), ("analysis", "rate")}
+    over = report_on(pod(), in_stage("Completed"))
+    assert (over.code, over.checks) == ("released", ())
+
+
+def test_a_pod_of_a_stage_is_never_late():
+    for known in (in_stage("Held"), in_checks()):
+        report = report_on(pod(labels=STAGED), known, max_age=1, on_expiry="Release")
+        assert report.code != "released"
+        assert (report.deadline, report.is_overdue) == ("", False)
+
+
+@pytest.mark.parametrize("state", ["Held", "Releasing"])
+def test_a_staged_pod_of_a_statefulset_is_to_be_deleted_after_an_undo(state):
+    known = in_stage(state, status="Deprecated")
+    report = report_on(pod(labels=STAGED), known, is_superseded=True)
+    assert report.code == "superseded"
+    assert report.advice == "kubectl -n prod delete pod waiter-1"

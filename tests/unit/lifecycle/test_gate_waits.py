@@ -36,9 +36,8 @@ def wait_for(*checks, code="checks-pending", **more):
         namespace="prod",
         pod="waiter-1",
         code=code,
-        text="what the verdict says",
         checks=checks,
-        **{"version_object": "shop-waiter-1.0", **more},
+        **{"text": "what the verdict says", "version_object": "shop-waiter-1.0", **more},
     )
     return gate_wait(report)
 
@@ -180,3 +179,29 @@ def test_the_identity_is_reason_version_and_check_and_no_value():
     ]
     assert len({wait.identity for wait in (first, *different)}) == 1 + len(different)
     assert {wait.reason for wait in (first, *different)} <= {*REASONS}
+
+
+def test_a_pod_waits_for_its_stage_without_a_warning():
+    wait = wait_for(task(), code="stage-pending", text="stage 1 of 3: 1 of 4 pods released")
+    assert (wait.reason, wait.text, wait.is_warning) == (
+        "GateWaiting",
+        "waits for stage 1 of 3: 1 of 4 pods released",
+        False,
+    )
+    assert wait_for(code="stage-pending", text="stage 2 of 3: …").identity != wait.identity
+    assert wait_for(code="stage-pending", text="stage 1 of 3: …").identity == wait.identity
+
+
+def test_a_check_of_a_stage_that_cannot_end_is_a_warning():
+    check = task(fault="definition-missing", message=MISSING)
+    wait = wait_for(check, code="stage-pending", text="stage 1 of 3: 1 of 4 pods released")
+    assert wait.reason == "GateDefinitionMissing"
+    assert wait.text == f"waits for stage 1 of 3: 1 of 4 pods released: {MISSING}"
+
+
+def test_a_stage_that_is_held_is_a_warning_with_its_step():
+    held = {"text": "nothing: stage 1 of 3 is held", "advice": "undo the rollout"}
+    wait = wait_for(code="stage-held", **held)
+    assert (wait.reason, wait.is_warning) == ("GateBlocked", True)
+    assert wait.text == "Blocked: stage 1 of 3 is held: undo the rollout"
+    assert wait.identity != wait_for(code="superseded").identity

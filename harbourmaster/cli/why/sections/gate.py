@@ -23,6 +23,7 @@ from harbourmaster.cli.why.pod_causes import refusal_step
 from harbourmaster.cli.why.subjects import Event, event_lines, events_of
 from harbourmaster.cli.why.workloads import version_refusal
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.stages import STAGED_LABEL
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
@@ -121,7 +122,7 @@ async def section(context: WhyContext) -> Section | None:
     if is_new and pod.has_checks:
         missing = await reader.missing_definitions(workload_of(pod.annotations, pod.labels))
     events: tuple[Event, ...] = ()
-    if report.is_waiting:
+    if report.is_waiting or STAGED_LABEL in pod.labels:
         written = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
         # Events that send users here say what the report says.
         events = tuple(event for event in written if event.reason not in REASONS)

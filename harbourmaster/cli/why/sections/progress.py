@@ -26,9 +26,16 @@ from harbourmaster.lifecycle.check_facts import (
     check_reports,
     report_on_check,
 )
-from harbourmaster.lifecycle.gate_verdict import release_command, verdict_on_phase
+from harbourmaster.lifecycle.gate_verdict import (
+    BLOCKED,
+    release_command,
+    sentence,
+    verdict_on_phase,
+    verdict_on_stage,
+)
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED
-from harbourmaster.lifecycle.phases import PASSED, phases_of, state_of
+from harbourmaster.lifecycle.phases import PASSED, check_phases, phases_of, state_of
+from harbourmaster.lifecycle.stages import is_staging
 from harbourmaster.placement.model import Application
 
 if TYPE_CHECKING:
@@ -77,7 +84,9 @@ async def section(context: WhyContext) -> Section | None:
 
     def reports(facts: Facts) -> list[CheckReport]:
         if is_version:
-            phases = [phase for phase in phases_of(obj) if phase.checks]
+            is_staged = isinstance(obj, model.WorkloadVersion) and is_staging(obj)
+            phases = check_phases(obj) if is_staged else phases_of(obj)
+            phases = tuple(phase for phase in phases if phase.checks)
             return check_reports(obj, facts, now, phases=phases)
         return [report_on_check(obj, facts, now)] if obj else []
 
@@ -186,6 +195,11 @@ async def _of_deployment(live: Installation, version: Version) -> Verdict:
     """Return what the deployment of a version waits for."""
     place = version.metadata.namespace
     if isinstance(version, model.WorkloadVersion):
+        if is_staging(version):
+            verdict = verdict_on_stage(version)
+            state: State = "fault" if verdict.code in BLOCKED else "waits"
+            text = sentence(verdict.code, verdict.text)
+            return verdict.code, state, text, verdict.advice or "wait for its stage"
         owner, has_failed = version.spec.resource_reference, version.status.status == FAILED
         text = f"of {owner.kind} {owner.name}"
         step = f"kubectl -n {place} describe {owner.kind.lower()} {owner.name}"

@@ -317,7 +317,17 @@ def forbidden(api, _):
     api.forbid("*", METRICS_PROVIDERS)
 
 
+def staged(state):
+    """A pod that waits for the second stage of its version."""
+    stage = {"number": 1, "of": 2, "state": state, "message": "task probe failed", "wanted": 4}
+    known = version(**CHECKED, stage=stage)
+    known["spec"]["stages"] = "1"
+    return waits(pod(labels={"gates.harbourmaster.dev/staged": "true"}), known)
+
+
 CASES = {
+    "stage-held": Case(staged("Held"), says="stage 2 of 2 is released for "),
+    "stage-pending": Case(staged("Releasing"), says="stage 2 of 2 is released for "),
     "waits-in-scheduler": Case(in_scheduler),
     "waits-for-owner": Case(waits(pod(annotations={**keptn(), **PROVISIONAL})), released=True),
     "waits-for-version": Case(waits(pod()), released=True),

@@ -8,7 +8,13 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
-from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext, WorkloadVersionStatus
+from harbourmaster.lifecycle.model import (
+    AppVersionStatus,
+    StageResult,
+    StageStatus,
+    TaskContext,
+    WorkloadVersionStatus,
+)
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (
     app_version,
@@ -185,6 +191,22 @@ async def test_a_time_out_is_not_yet_the_end_of_a_phase(telling):
     telling.signals.emit(front, "WorkloadDeploy", "Failed")
     (span,) = (await telling.spans()).values()
     assert span.status.status_code is StatusCode.ERROR
+
+
+async def test_each_stage_has_a_span_also_one_that_a_person_ended(telling):
+    signals, results = telling.signals, ()
+    for number, end in ((1, "Promoted"), (2, "Finished")):
+        signals.emit(workload_version(), "WorkloadStage", "Started", f"stage {number}")
+        signals.emit(workload_version(), "WorkloadStage", "Held", "task probe failed")
+        results = (*results, StageResult(number=number, state="Passed"))
+        ended = WorkloadVersionStatus(stage=StageStatus(number=number + 1, of=3, results=results))
+        signals.emit(workload_version(status=ended), "WorkloadStage", end)
+    spans = await telling.spans()
+    assert sorted(spans) == ["shop-front/WorkloadStage-1", "shop-front/WorkloadStage-2"]
+    first, second = spans.values()
+    assert ids(first)[0] == ids(second)[0]
+    assert ids(first)[1] != ids(second)[1]
+    assert parent(first) == parent(second)
 
 
 async def test_a_phase_of_its_app_is_none_of_a_workloads(telling):

@@ -1,0 +1,58 @@
+"""``why`` says the same of a version that is released in stages and of its pods."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
+from helpers.gated import CHECKED, PROD, pod, put
+from helpers.lifecycle_objects import owners
+
+STAGED = {"gates.harbourmaster.dev/staged": "true"}
+PROMOTE = "harbourmaster gate promote keptnworkload/shop-waiter -n prod --reason"
+
+
+def version(state, **more):
+    stage = {"number": 2, "of": 3, "state": state, "wanted": 12, "allowed": 3, "released": 3}
+    reference = {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"}
+    return {
+        "metadata": {"name": "shop-waiter-1.0", "namespace": PROD, **owners()},
+        "spec": {
+            "app": "shop",
+            "version": "1.0",
+            "workloadName": "shop-waiter",
+            "resourceReference": reference,
+            "stages": "1, 25%",
+            "stageAnalyses": ["error-rate"],
+        },
+        "status": {
+            **CHECKED,
+            "currentPhase": "WorkloadDeploy",
+            "stage": {**stage, **more},
+            "stageAnalysisStatus": [{"definitionName": "error-rate", "status": "Progressing"}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "urgency", "text"),
+    [
+        ("Checking", "waits", "stage 2 of 3: 3 of 12 pods released, analysis error-rate"),
+        ("Held", "fault", "Blocked: stage 2 of 3 is held: error-rate failed; 3 of 12 pods"),
+    ],
+)
+async def test_a_version_and_its_pods_say_the_same_of_their_stage(api, why, state, urgency, text):
+    put(api, PODS, pod(labels=STAGED))
+    put(api, WORKLOAD_VERSIONS, version(state, message="error-rate failed"))
+    for subject in (("kwv", f"{PROD}/shop-waiter-1.0"), ("pod", f"{PROD}/waiter-1")):
+        _, out, _ = await why(*subject, "-o", "json")
+        sections = {section["name"]: section for section in json.loads(out)["sections"]}
+        section = sections.get("progress") or sections["gate"]
+        assert section["code"] == ("stage-held" if state == "Held" else "stage-pending")
+        assert (section["state"], text in section["summary"]) == (urgency, True)
+        if state == "Held":
+            assert PROMOTE in section["next"]
+        lines = [line["text"] for line in section["lines"]]
+        assert "analysis error-rate of the workload: Progressing" in lines
