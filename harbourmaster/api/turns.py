@@ -29,14 +29,14 @@ def has_room(places: int, taken: int, own: int) -> bool:
 class Turns(Generic[T]):
     """Items that wait for a place, in their order within a namespace; namespaces take turns.
 
-    A namespace leaves places to others, and the last one always, so that items that take long do
+    So do the families of a namespace, if its items have any. A namespace leaves places to others, and the last one always, so that items that take long do
     not delay the first item of another. An operation looks at no more namespaces than have places.
     """
 
     def __init__(self, places: int = sys.maxsize) -> None:
         self.places = places
-        self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
-        """Items by namespace, in the order of their turns."""
+        self._waiting: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
+        """Items by namespace and family, in the order of their turns."""
         self._count = 0
         self._taken: Counter[str] = Counter()
         self.taken = 0
@@ -49,16 +49,18 @@ class Turns(Generic[T]):
     @property
     def first(self) -> T:
         """The item whose turn it is; there must be one."""
-        return next(iter(self._waiting.values()))[0]
+        families = next(iter(self._waiting.values()))
+        return next(iter(families.values()))[0]
 
     def count(self, namespace: str) -> int:
         """Return the number of items of a namespace that wait."""
-        return len(self._waiting.get(namespace, ()))
+        return sum(map(len, self._waiting.get(namespace, {}).values()))
 
-    def put(self, namespace: str, item: T) -> None:
+    def put(self, namespace: str, item: T, family: str = "") -> None:
         """Let ``item`` wait."""
         self._count += 1
-        self._waiting.setdefault(namespace, deque()).append(item)
+        families = self._waiting.setdefault(namespace, OrderedDict())
+        families.setdefault(family, deque()).append(item)
 
     def pop(self, may_take: Callable[[str, int], bool] = lambda *_: True) -> T | None:
         """Return the item whose turn it is, which may take a place; None if there is none.
@@ -67,13 +69,16 @@ class Turns(Generic[T]):
         """
         if self.taken >= self.places:
             return None
-        for namespace, items in self._waiting.items():
+        for namespace, families in self._waiting.items():
             if self.has_room(namespace) and may_take(namespace, self._taken[namespace]):
                 self._count -= 1
+                family, items = families.popitem(last=False)
                 item = items.popleft()
-                del self._waiting[namespace]
                 if items:
-                    self._waiting[namespace] = items
+                    families[family] = items
+                del self._waiting[namespace]
+                if families:
+                    self._waiting[namespace] = families
                 return item
         return None
 

@@ -3,7 +3,7 @@
 A key says only that there is something to look at, so a hundred adds cost one look. What is added
 while a worker has the key is looked at again afterwards: the worker may have read before it came.
 Namespaces take turns, and leave workers to each other, so that a thousand keys of one, or some that
-take long, do not delay the first key of another.
+take long, do not delay the first key of another. In a namespace, the pods of its owners take turns.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class WorkQueue:
         self._dirty[key] = _now()
         self._metrics.set_depth(self.name, len(self._dirty))
         if key not in self._active:
-            self._ready.put(namespace_of(key), key)
+            self._ready.put(namespace_of(key), key, _family(key))
             self._changed.set()
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -145,7 +145,7 @@ class WorkQueue:
         self._metrics.observe_work(self.name, _now() - self._active.pop(key))
         self._ready.leave(namespace_of(key))
         if key in self._dirty:
-            self._ready.put(namespace_of(key), key)
+            self._ready.put(namespace_of(key), key, _family(key))
         self._changed.set()
 
     @contextmanager
@@ -181,6 +181,11 @@ class WorkQueue:
     def _due(self, key: str) -> None:
         del self._timers[key]
         self.add(key)
+
+
+def _family(key: str) -> str:
+    """Return what the names of an owner's pods have in common."""
+    return key.rpartition("-")[0]
 
 
 async def work(

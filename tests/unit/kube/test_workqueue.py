@@ -47,6 +47,17 @@ async def test_keys_come_in_their_order_and_each_once():
 
 
 @virtual
+async def test_pods_of_the_owners_in_a_namespace_take_turns():
+    queue = WorkQueue()
+    for name in ("cart", "till"):
+        for number in range(100):
+            queue.add(f"shop/{name}-7d4b9c-{number}")
+    keys = drain(queue)
+    assert keys[:4] == [f"shop/{name}-7d4b9c-{n}" for n in (0, 1) for name in ("cart", "till")]
+    assert len(keys) == 200
+
+
+@virtual
 @pytest.mark.claim("O25")
 async def test_namespaces_take_turns():
     queue = WorkQueue()
