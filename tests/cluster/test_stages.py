@@ -175,7 +175,7 @@ async def test_a_third_version_takes_the_place_of_one_that_is_held(flow, kind):
 @pytest.mark.full
 async def test_another_controller_holds_as_well(flow, harbour, kind):
     await held(flow, kind)
-    for _ in range(3):
+    for _ in range(1):
         harbour.installation.kill("controller")
         (pod,) = released(flow, "2.0")
         await flow.delete("Pod", pod["metadata"]["name"])
