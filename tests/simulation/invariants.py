@@ -45,6 +45,7 @@ UNAWARE = 10.0
 OWN_PREFIXES = ("keptn.sh/", "gates.harbourmaster.dev/")
 PATCHED_PATHS = (
     "/metadata/annotations",
+    "/metadata/labels/gates.harbourmaster.dev~1staged",
     "/spec/affinity",
     "/spec/nodeName",
     "/spec/nodeSelector",
@@ -308,7 +309,10 @@ class Invariants:
         if version["status"].get("status") not in FINAL:
             yield "has not ended"
         for task in self._server.every(kinds.TASKS, namespace):
-            if is_of(task, metadata["uid"]) and task["status"].get("status") == "Progressing":
+            if (
+                is_of(task, metadata["uid"])
+                and task.get("status", {}).get("status") == "Progressing"
+            ):
                 yield f"task {task['metadata']['name']} runs"
         if resource == kinds.WORKLOAD_VERSIONS:
             yield from self._uses_by_workload(version)
