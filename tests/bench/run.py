@@ -37,6 +37,7 @@ import planning  # noqa: E402
 import policy_events  # noqa: E402
 import review_cost  # noqa: E402
 import scale  # noqa: E402
+import staging  # noqa: E402
 from figures import (  # noqa: E402
     PAGE,
     RECORD,
@@ -163,6 +164,7 @@ CLUSTER = {
     "draining": draining.measure,
     "explaining": explaining.measure,
     "scale": scale.measure,
+    "staging": staging.measure,
     "enforcing": lambda folder: asyncio.run(enforcing.measure(folder)),
 }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
 
 from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
+from harbourmaster.gates.stages import parse_stages
 from helpers.flow.manifests import container_task, keptn, owner
 from helpers.flow.namespace import gates
 
@@ -16,7 +18,7 @@ STEADY = {
     "StatefulSet": {"podManagementPolicy": "Parallel"},
     "DaemonSet": {},
 }
-"""How the owner of each kind replaces one pod after the other."""
+"""The fields by which the owner of each kind replaces one pod after the other."""
 COUNT = 3
 FAILS = "fail"
 pytestmark = pytest.mark.gate
@@ -112,6 +114,38 @@ async def promote(flow, number, version="2.0"):
     await flow.change("KeptnWorkloadVersion", name_of(version), change)
 
 
+def kill(harbour):
+    assert harbour.new_faults() == []
+    harbour.installation.kill("controller")
+
+
+def launch(harbour):
+    harbour.installation.launch("controller")
+    harbour.installation.await_ready("controller")
+    # A child of the former process complains that no process reads its answer.
+    harbour.new_faults()
+
+
+def assert_within_stages(flow, version="2.0"):
+    """Assert that no pod was released when as many as allowed were, in the order of all writes."""
+    stage, uids = None, set()
+    for obj in flow.writes(PODS, WORKLOAD_VERSIONS):
+        metadata = obj["metadata"]
+        if metadata["name"] == name_of(version):
+            stage = (obj.get("status") or {}).get("stage")
+        if obj["kind"] != "Pod" or notes(obj).get("keptn.sh/version") != version:
+            continue
+        if "deletionTimestamp" in metadata:
+            uids.discard(metadata["uid"])
+        elif not gates(obj) and metadata["uid"] not in uids:
+            uids.add(metadata["uid"])
+            assert stage is not None, metadata["name"]
+            allowed = parse_stages(STAGES).allowance(stage["number"], COUNT)
+            allowed = stage["allowed"] if stage["state"] == "Held" else allowed
+            is_over = stage["state"] in {"Completed", "Skipped", "Refused"}
+            assert is_over or len(uids) <= allowed, (metadata["name"], stage)
+
+
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 async def test_a_second_version_is_released_stage_after_stage(flow, kind):
     await deployed(flow, kind)
@@ -121,6 +155,7 @@ async def test_a_second_version_is_released_stage_after_stage(flow, kind):
     stages = sorted(notes(pod)["gates.harbourmaster.dev/stage"] for pod in released(flow, "2.0"))
     assert stages == ["1", "2", "3"]
     assert flow.reasons(name_of("2.0")).count("WorkloadStageStarted") == 3
+    assert_within_stages(flow)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
@@ -176,14 +211,27 @@ async def test_a_third_version_takes_the_place_of_one_that_is_held(flow, kind):
 async def test_another_controller_holds_as_well(flow, harbour, kind):
     await held(flow, kind)
     for _ in range(1):
-        harbour.installation.kill("controller")
+        kill(harbour)
         (pod,) = released(flow, "2.0")
         await flow.delete("Pod", pod["metadata"]["name"])
-        harbour.installation.launch("controller")
-        harbour.installation.await_ready("controller")
+        launch(harbour)
         await flow.until(lambda: len(released(flow, "2.0")) == 1)
         await stay_held(flow)
     assert all(stage["allowed"] == 1 for stage in history(flow) if stage["state"] == "Held")
+    assert_within_stages(flow)
+
+
+@pytest.mark.full
+async def test_controllers_that_are_killed_on_the_way_keep_to_the_stages(flow, harbour):
+    await deployed(flow, "Deployment")
+    template = {"metadata": {"annotations": staged("2.0", **{"stage-pause": "3s"})}}
+    await flow.change("Deployment", "cart", {"spec": {"template": template}})
+    for delay in (0.3, 1, 2, 3):
+        await asyncio.sleep(delay)
+        kill(harbour)
+        launch(harbour)
+    await flow.until_ended(WORKLOAD_VERSIONS, name_of("2.0"))
+    assert_within_stages(flow)
 
 
 def history(flow):
@@ -216,6 +264,7 @@ async def test_pods_that_come_while_the_webhook_is_down_are_held_too(flow, harbo
         harbour.installation.await_answer()
     await flow.until(lambda: len(released(flow, "2.0")) == 1)
     await stay_held(flow)
+    assert_within_stages(flow)
 
 
 @pytest.mark.full

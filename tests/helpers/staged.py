@@ -21,7 +21,7 @@ class Rollout(Walk):
         self.others = others
         self.refusal = ""
         self.ready = []
-        """When each released pod became ready; "" for one that is not."""
+        """The times at which the released pods became ready; "" for one that is not."""
 
     @property
     def stage(self):

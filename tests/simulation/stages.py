@@ -48,9 +48,9 @@ class Stages:
         namespace, name = place = _version_of(pod)
         version = self._server.find_object(kinds.WORKLOAD_VERSIONS, place)
         released = [
-            other["metadata"]["name"]
-            for other in self._server.every(kinds.PODS, namespace)
-            if _is_counted(other) and _version_of(other) == place
+            counted["metadata"]["name"]
+            for counted in self._server.every(kinds.PODS, namespace)
+            if _is_counted(counted) and _version_of(counted) == place
         ]
         allowed = max(self._allowed(version, wanted) for wanted in self._recent(metadata))
         if len(released) > allowed:

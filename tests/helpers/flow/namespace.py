@@ -179,6 +179,12 @@ class Flow:
         """Every version of an object that there was, the oldest first."""
         return self._seen.get((resource, name), [])
 
+    def writes(self, *resources):
+        """Every version of all objects of these kinds, in the order of their writes."""
+        seen = (obj for (resource, _), objs in self._seen.items() if resource in resources
+                for obj in objs)  # fmt: skip
+        return sorted(seen, key=lambda obj: int(obj["metadata"]["resourceVersion"]))
+
     def pods(self, part):
         """The pods of an owner that are not being deleted."""
         pods = self.all(PODS, {"metadata": {"labels": {"example.com/part": part}}})

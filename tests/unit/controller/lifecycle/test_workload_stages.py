@@ -1,4 +1,4 @@
-"""What the owners of a version's pods say to its stages."""
+"""Owners of a version's pods decide on its stages."""
 
 from __future__ import annotations
 
