@@ -152,7 +152,7 @@ def path_of(manifest, *more):
     """The path of an object in the API; without its name, that of the objects of its kind."""
     version, metadata = manifest["apiVersion"], manifest["metadata"]
     place = ("namespaces", metadata["namespace"]) if "namespace" in metadata else ()
-    plural = re.sub("y$", "ie", manifest["kind"].lower()) + "s"
+    plural = re.sub("y$", "ie", re.sub("is$", "e", manifest["kind"].lower())) + "s"
     return "/".join(("", "apis" if "/" in version else "api", version, *place, plural, *more))
 
 
