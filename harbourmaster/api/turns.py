@@ -29,8 +29,9 @@ def has_room(places: int, taken: int, own: int) -> bool:
 class Turns(Generic[T]):
     """Items that wait for a place, in their order within a namespace; namespaces take turns.
 
-    So do the families of a namespace, if its items have any. A namespace leaves places to others, and the last one always, so that items that take long do
-    not delay the first item of another. An operation looks at no more namespaces than have places.
+    So do the families of a namespace, if its items have any. A namespace leaves places to others,
+    and the last one always, so that items that take long do not delay the first item of another. An
+    operation looks at no more namespaces than have places.
     """
 
     def __init__(self, places: int = sys.maxsize) -> None:

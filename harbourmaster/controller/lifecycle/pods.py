@@ -225,8 +225,8 @@ class GatedPodReconciler:
         if not await self._releaser.release(pod, {STAGE_KEY: number} if number else None):
             self._staged.give_back(pod, version)
             place = (version.metadata.namespace, version.metadata.name)
-            for other in self._context.caches.pods.store.by_index(BY_VERSION, place):
-                self._wake(other.key)
+            for waiting in self._context.caches.pods.store.by_index(BY_VERSION, place):
+                self._wake(waiting.key)
         return None
 
     async def _decide_provisional(self, pod: Pod) -> float | None:

@@ -68,7 +68,7 @@ class _Release(Struct, frozen=True, gc=False):
     pod: str
     """The key of the pod."""
     time: float
-    """When it was requested, or seen last by a list."""
+    """The time of the request, or of the last list that had the pod."""
     is_seen: bool
     """Whether the watch has brought the pod, so that its absence means that it is gone."""
 
