@@ -34,6 +34,7 @@ from helpers.load.gates import (  # noqa: E402
     NAMESPACE,
     Bulk,
     control,
+    cpu_seconds,
     gated_pod,
     load,
     released_pods,
@@ -85,13 +86,13 @@ async def release_stages(client, bulk, controller, prefix, workloads):
     """Let the first stages of so many workloads be complete at once; return the figures."""
     free = released_pods(client)
     async with running(free.run()):
-        before = len(free.at)
         names = await create_pods(bulk, prefix, workloads)
         others = {name for name in free.at if not name.startswith(prefix)}
         await free.until(len(others) + workloads)
         await until_settled(controller)
         first = [name for name in free.at if name.startswith(prefix)]
-        assert len(first) == workloads, (before, len(first))
+        assert len(first) == workloads
+        spent = cpu_seconds(controller.pid)
         conditions = {}
 
         async def get_ready(pod):
@@ -118,6 +119,9 @@ async def release_stages(client, bulk, controller, prefix, workloads):
             "first_p99": latencies[len(latencies) * 99 // 100 - 1],
             "first_max": latencies[-1],
             "seconds": max(free.at.values()) - begun,
+            "cpu_ms_per_pod": (cpu_seconds(controller.pid) - spent)
+            / (workloads * (PODS_EACH - 1))
+            * 1000,
         }
 
 

@@ -113,6 +113,17 @@ def versions_of_staged(pod: StagedPod) -> list[tuple[str, str]]:
     return [(pod.namespace, pod.version)] if pod.version else []
 
 
+def _leads_on(before: StagedPod | None, pod: StagedPod | None) -> bool:
+    """Whether a change gives room to another pod, or completes a stage: a release does neither."""
+    if before is None or pod is None:
+        return pod is None or pod.is_counted
+    return (before.uid, before.is_over, before.ready_since) != (
+        pod.uid,
+        pod.is_over,
+        pod.ready_since,
+    )
+
+
 def _is_overdue(release: _Release, now: float) -> bool:
     return not release.is_seen and now - release.time > _UNSEEN_SECONDS
 
@@ -176,18 +187,22 @@ class StagedReleases:
         return 0 if allowed is None else allowed - released - len(pending)
 
     def observe(self, keys: Collection[str]) -> set[str]:
-        """Note what the watch has brought; return the keys of the versions of changed pods."""
-        changed = set()
+        """Note what the watch has brought; return the keys of the versions that it may lead on."""
+        changed, leading = set(), set()
         for key in keys:
             before, pod = self._known.pop(key, None), self._store.get(key)
             if pod is not None:
                 self._known[key] = pod
             if pod != before:
-                pods = filter(None, (before, pod))
-                changed |= {f"{pod.namespace}/{pod.version}" for pod in pods}
+                versions = {
+                    f"{state.namespace}/{state.version}" for state in (before, pod) if state
+                }
+                changed |= versions
+                if _leads_on(before, pod):
+                    leading |= versions
         for version in changed:
             self._follow(self._releases.get(version, {}), keys)
-        return changed
+        return leading
 
     def _follow(self, releases: dict[str, _Release], keys: Collection[str]) -> None:
         for uid, release in list(releases.items()):
