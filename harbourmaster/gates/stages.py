@@ -22,7 +22,7 @@ STAGE_EVALUATIONS_KEY: Final = f"{OURS}stage-evaluations"
 STAGE_TASKS_KEY: Final = f"{OURS}stage-tasks"
 STAGE_ANALYSIS_KEY: Final = f"{OURS}stage-analysis"
 STAGE_PAUSE_KEY: Final = f"{OURS}stage-pause"
-"""How long the pods of a stage must have been ready: a duration, or MANUAL."""
+"""The time for which the pods of a stage must have been ready, or MANUAL."""
 STAGES_ON_FIRST_KEY: Final = f"{OURS}stages-on-first"
 """With the value ON_FIRST, stages apply where no other version serves, too."""
 STAGE_LISTS: Final = (STAGE_EVALUATIONS_KEY, STAGE_TASKS_KEY, STAGE_ANALYSIS_KEY)

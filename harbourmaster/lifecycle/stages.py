@@ -7,6 +7,7 @@ another version takes its place.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -84,9 +85,10 @@ def pods_allowed(version: WorkloadVersion, wanted: int | None) -> int | None:
         return None
     if stage is None or version.status.status == DEPRECATED:
         return 0
-    if stage.state == HELD or wanted is None:
+    stages = _read(version)
+    if stage.state == HELD or wanted is None or stages is None:
         return stage.allowed
-    return _read(version).allowance(stage.number, wanted)
+    return stages.allowance(stage.number, wanted)
 
 
 def advance_stages(
@@ -123,14 +125,15 @@ def _advance_once(
         return _begin(version, pods, now)
     if stage.state in OVER:
         return Step(status=status, state=SUCCEEDED)
-    if promotion := _promotion(version, stage):
-        return _promote(version, stage, pods, promotion, now)
-    if not pods.wanted:
-        # Its owner has not observed its newest template, or is scaled to zero for now.
-        return Step(status=status, state=PROGRESSING)
-    if stage.state == CHECKING:
-        return _check(version, stage, pods, now, run)
     stages = _read(version)
+    if not pods.wanted or stages is None:
+        # Its owner has not observed its newest template, is scaled to zero, or has another text by
+        # now that cannot be read.
+        return Step(status=status, state=PROGRESSING)
+    if promotion := _promotion(version, stage):
+        return _promote(version, stage, stages, pods, promotion, now)
+    if stage.state == CHECKING:
+        return _check(version, stage, stages, pods, now, run)
     is_complete = pods.released >= stages.allowance(stage.number, pods.wanted)
     ready = moment(pods.ready_since) if is_complete else None
     if stage.state == HELD:
@@ -142,7 +145,7 @@ def _advance_once(
         return _pause(status, stage, pods, stages.pause, ready, now)
     if stage.state == PAUSED:
         return _change(status, pods, now, state=RELEASING)
-    return _await_pods(status, stage, pods, rules, now)
+    return _await_pods(status, stage, stages, pods, rules, now)
 
 
 def _pause(
@@ -167,10 +170,11 @@ def _pause(
 def _begin(version: WorkloadVersion, pods: StagedPods, now: datetime) -> Step:
     """Begin with the first stage, or release all pods where stages do not apply."""
     status, refusal = version.status, pods.refusal
+    stages = Stages(())
     try:
-        stages = _read(version)
+        stages = parse_stages(version.spec.stages, version.spec.stage_pause)
     except ValueError as error:
-        stages, refusal = Stages(()), str(error)
+        refusal = str(error)
     if refusal:
         step = _change(status, pods, now, state=REFUSED, message=refusal)
         text = f"all pods are released at once: {refusal}"
@@ -182,15 +186,20 @@ def _begin(version: WorkloadVersion, pods: StagedPods, now: datetime) -> Step:
     if not (pods.are_others_serving or version.spec.stages_on_first):
         return _change(status, pods, now, state=SKIPPED)
     first = stages.next(0, pods.wanted) or 1
-    return _enter(version, StageStatus(of=len(stages.steps)), pods, now, first)
+    return _enter(status, StageStatus(), stages, pods, now, first)
 
 
 def _enter(
-    version: WorkloadVersion, stage: StageStatus, pods: StagedPods, now: datetime, number: int
+    status: WorkloadVersionStatus,
+    stage: StageStatus,
+    stages: Stages,
+    pods: StagedPods,
+    now: datetime,
+    number: int,
 ) -> Step:
-    """Begin with a stage, or end them if there is none of that number."""
-    stages, wanted = _read(version), pods.wanted or 0
-    status = replace(version.status, stage=stage, **_NO_ITEMS)
+    """Begin with a stage, or end them if that number is higher than the last."""
+    stage, wanted = replace(stage, of=len(stages.steps)), pods.wanted or 0
+    status = replace(status, stage=stage, **_NO_ITEMS)
     if number > stage.of:
         return _change(status, pods, now, state=COMPLETE, message="")
     allowed = stages.allowance(number, wanted)
@@ -202,6 +211,7 @@ def _enter(
 def _await_pods(
     status: WorkloadVersionStatus,
     stage: StageStatus,
+    stages: Stages,
     pods: StagedPods,
     rules: Rules,
     now: datetime,
@@ -212,13 +222,28 @@ def _await_pods(
     if left > 0:
         return Step(status=status, state=PROGRESSING, requeue_after=left)
     text = f"its pods are not ready after {rules.observability_timeout:g} s"
-    step = _change(status, pods, now, state=HELD, message=text)
-    return replace(step, notices=(_held(stage, text),))
+    return _hold(status, stage, stages, pods, text, now)
+
+
+def _hold(
+    status: WorkloadVersionStatus,
+    stage: StageStatus,
+    stages: Stages,
+    pods: StagedPods,
+    text: str,
+    now: datetime,
+) -> Step:
+    allowed = stages.allowance(stage.number, pods.wanted or 0)
+    status = replace(status, stage=stage)
+    step = _change(status, pods, now, state=HELD, message=text, allowed=allowed)
+    text = f"stage {stage.number} of {stage.of} is held: {text}"
+    return replace(step, notices=(PhaseNotice(phase=PHASE, state="Held", text=text),))
 
 
 def _check(
     version: WorkloadVersion,
     stage: StageStatus,
+    stages: Stages,
     pods: StagedPods,
     now: datetime,
     run: RunChecks,
@@ -243,9 +268,8 @@ def _check(
         ]
         text = f"{', '.join(failed)} failed"
         stage = _with_result(stage, FAILED, pods, now, text)
-        status = replace(status, stage=stage)
-        held = _change(status, pods, now, state=HELD, message=text, allowed=pods.released)
-        return replace(held, notices=(*notices, _held(stage, text)))
+        held = _hold(status, stage, stages, pods, text, now)
+        return replace(held, notices=(*notices, *held.notices))
     if not states <= COMPLETED:
         return Step(status=status, state=PROGRESSING, notices=tuple(notices), creations=creations)
     result = WARNING if WARNING in states else _PASSED
@@ -253,8 +277,8 @@ def _check(
     number, wanted = stage.number, pods.wanted or 0
     text = f"stage {number} of {stage.of} has passed with {pods.released} pods"
     notices.append(PhaseNotice(phase=PHASE, state="Finished", text=text))
-    following = _read(version).next(number, wanted) or stage.of + 1
-    step = _enter(replace(version, status=status), stage, pods, now, following)
+    following = stages.next(number, wanted) or len(stages.steps) + 1
+    step = _enter(status, stage, stages, pods, now, following)
     return replace(step, notices=(*notices, *step.notices))
 
 
@@ -269,6 +293,7 @@ def _promotion(version: WorkloadVersion, stage: StageStatus) -> tuple[int, str] 
 def _promote(
     version: WorkloadVersion,
     stage: StageStatus,
+    stages: Stages,
     pods: StagedPods,
     promotion: tuple[int, str],
     now: datetime,
@@ -280,8 +305,9 @@ def _promote(
     notes = version.metadata.annotations
     why = notes.get(PROMOTE_REASON_KEY) or "no reason is given"
     text = f"stage {stage.number} of {stage.of} was ended by {notes[PROMOTE_BY_KEY]}: {why}"
-    stage = _with_result(stage, _PROMOTED, pods, now, text)
-    step = _enter(version, stage, pods, now, number)
+    following = stages.next(stage.number, pods.wanted or 0) or len(stages.steps) + 1
+    stage, number = _with_result(stage, _PROMOTED, pods, now, text), max(number, following)
+    step = _enter(version.status, stage, stages, pods, now, number)
     notice = PhaseNotice(phase=PHASE, state="Promoted", text=text)
     return replace(step, notices=(notice, *step.notices))
 
@@ -314,11 +340,8 @@ def _change(
     return Step(status=replace(status, stage=stage), state=state)
 
 
-def _held(stage: StageStatus, text: str) -> PhaseNotice:
-    return PhaseNotice(
-        phase=PHASE, state="Held", text=f"stage {stage.number} of {stage.of} is held: {text}"
-    )
-
-
-def _read(version: WorkloadVersion) -> Stages:
-    return parse_stages(version.spec.stages, version.spec.stage_pause)
+def _read(version: WorkloadVersion) -> Stages | None:
+    """Return the stages of a version, or None if they cannot be read any more."""
+    with suppress(ValueError):
+        return parse_stages(version.spec.stages, version.spec.stage_pause)
+    return None

@@ -44,6 +44,7 @@ SERVED = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s
 SCHEDULER = "/apis/apps/v1/namespaces/{home}/deployments/harbourmaster-scheduler"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 TOLERATIONS = {"key": "CriticalAddonsOnly", "operator": "Exists", "effect": "NoSchedule"}
+STAGED = {"labels": {"gates.harbourmaster.dev/staged": "true"}}
 
 
 def annotation(value, key="gates.harbourmaster.dev/checks"):
@@ -126,7 +127,7 @@ def pod_attacks(ids):
     yield "all tolerations", "PATCH", running, everything, patch, "at most one toleration"
     yield "no execute", "PATCH", running, evicting, patch, "at most one toleration"
     labels = {"metadata": {"labels": {"app": "payments"}}}
-    yield "labels", "PATCH", running, labels, MERGE, "no metadata of a pod"
+    yield "labels", "PATCH", running, labels, MERGE, "only the label gates.harbourmaster.dev/staged"
     finalizers = {"metadata": {"finalizers": ["example.com/forever"]}}
     yield "finalizers", "PATCH", running, finalizers, MERGE, "no metadata of a pod"
     owners = {"metadata": {"ownerReferences": [owner("KeptnTask", "checked", ids.task)]}}
@@ -284,7 +285,7 @@ def legitimate(ids):
         "keptn.sh/version": "2.0",
         "gates.harbourmaster.dev/parent": None,
     }
-    yield "completion", "PATCH", waiting, {"metadata": {"annotations": completed}}, MERGE
+    yield "completion", "PATCH", waiting, {"metadata": {"annotations": completed, **STAGED}}, MERGE
     yield "nudge", "PATCH", running, annotation("passed-2"), MERGE
     webhook = PODS.replace("{tenant}", "{home}") + "/guarded-webhook"
     yield "mount", "PATCH", webhook, annotation("0", CERTIFICATE), MERGE

@@ -211,7 +211,7 @@ class GatedPodReconciler:
         return LOOK_AGAIN if version is None else requeue_after
 
     async def _release_in_stage(self, pod: Pod, version: WorkloadVersion) -> None:
-        """Release a pod, if the stage of its version has a place for it. Raises ApiError."""
+        """Release a pod, if the stage of its version has room for it. Raises ApiError."""
         stage = version.status.stage
         if not is_staging(version):
             number = str(stage.number) if stage is not None and stage.number else ""

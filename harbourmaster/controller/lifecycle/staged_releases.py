@@ -240,7 +240,7 @@ class StagedReleases:
         """Return the owners that work for a version, the newest first; no former ReplicaSets."""
         for kind, owner in reversed(self._caches.owners_of(version).values()):
             if kind != REPLICA_SET or not any(
-                rank(other) > rank(owner) for other in self._caches.alike_replica_sets(owner)
+                rank(sibling) > rank(owner) for sibling in self._caches.alike_replica_sets(owner)
             ):
                 yield kind, owner
 
@@ -265,9 +265,9 @@ class StagedReleases:
         if kind == REPLICA_SET:
             own = recorded_owners(version)
             return any(
-                other.status.available_replicas
-                for other in self._caches.alike_replica_sets(owner)
-                if other.metadata.uid not in own
+                sibling.status.available_replicas
+                for sibling in self._caches.alike_replica_sets(owner)
+                if sibling.metadata.uid not in own
             )
         pods = status.current_number_scheduled if kind == DAEMON_SET else status.replicas
         updated = status.updated_number_scheduled if kind == DAEMON_SET else status.updated_replicas

@@ -183,7 +183,7 @@ class Watches:
             for name, find in by_version.items():
                 self._on(cache, name, partial(self._find_by_owners, find, kind))
             # Scaling changes the number of pods that a stage allows.
-            self._on(cache, GATES, partial(self._find_by_owners, self._pods_with_place, kind))
+            self._on(cache, GATES, partial(self._find_by_owners, self._pods_with_room, kind))
             place = partial(_idle_place, cache.store)
             self._on(cache, APP_VERSIONS, self._by_index(caches.app_versions, BY_LISTED, place))
 
@@ -304,10 +304,10 @@ class Watches:
     def _on_staged_pods(self, keys: frozenset[str]) -> None:
         versions = self._caches.staged_releases.observe(keys)
         self._wake(WORKLOAD_VERSIONS, lambda keys: keys)(frozenset(versions))
-        self._wake(GATES, self._pods_with_place)(frozenset(versions))
+        self._wake(GATES, self._pods_with_room)(frozenset(versions))
 
-    def _pods_with_place(self, keys: Iterable[str]) -> Iterable[str]:
-        """Return the waiting pods of those versions whose stage has a place for one."""
+    def _pods_with_room(self, keys: Iterable[str]) -> Iterable[str]:
+        """Return the waiting pods of those versions whose stage has room for one."""
         caches = self._caches
         for key in keys:
             version = caches.workload_versions.store.get(key)
