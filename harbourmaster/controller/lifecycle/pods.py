@@ -194,14 +194,16 @@ class GatedPodReconciler:
                 self._wake(key)
         # A pod whose checks passed does not wait for objects that only others need.
         report = await self._report_conditions(pod)
-        may_run = report.is_over and may_release(approval(version) if version else None, owner.uid)
+        is_serving = obstacle is not None and obstacle.is_serving and pod.is_gated
+        is_approved = may_release(approval(version) if version else None, owner.uid)
+        may_run = report.is_over and (is_serving or is_approved)
         requeue_after = report.left
         if report.is_over and pod.is_in_scheduler and not pod.has_waited:
             await annotate(self._context.client, pod, {WAITED_KEY: MET})
         if pod.is_in_scheduler:
             until_late = await self._wakeups.update(pod, version, may_run=may_run)
             requeue_after = _earliest(requeue_after, until_late)
-        elif may_run and version is not None:
+        elif may_run:
             return await self._release_in_stage(pod, version)
         if may_run:
             return None
@@ -211,10 +213,10 @@ class GatedPodReconciler:
                 raise obstacle.error
         return LOOK_AGAIN if version is None else requeue_after
 
-    async def _release_in_stage(self, pod: Pod, version: WorkloadVersion) -> float | None:
+    async def _release_in_stage(self, pod: Pod, version: WorkloadVersion | None) -> float | None:
         """Release a pod, if the stage of its version has room for it. Raises ApiError."""
-        stage = version.status.stage
-        if not is_staging(version):
+        stage = version.status.stage if version is not None else None
+        if version is None or not is_staging(version):
             number = str(stage.number) if stage is not None and stage.number else ""
         elif STAGED_LABEL not in pod.labels:
             # Admission could not decide on it completely; the watch brings the change.
