@@ -26,6 +26,7 @@ One code always wins. In this order, the first that holds:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -394,8 +395,11 @@ def verdict_on_stage(
         advice = promote.replace("stage-held", "stage-paused")
         detail = "paused until it is promoted"
     elif stage.state == PAUSED and since is not None:
-        end = since + timedelta(seconds=parse_duration(spec.stage_pause))
-        detail = f"paused until {format_rfc3339(end)}"
+        detail = f"paused for {spec.stage_pause}"
+        # A changed template may have one that cannot be read.
+        with suppress(ValueError, OverflowError):
+            end = since + timedelta(seconds=parse_duration(spec.stage_pause))
+            detail = f"paused until {format_rfc3339(end)}"
     elif stage.state == CHECKING:
         detail = ", ".join(
             _describe_item(phase, item, evaluations or {})

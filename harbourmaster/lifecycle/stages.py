@@ -86,7 +86,7 @@ def pods_allowed(version: WorkloadVersion, wanted: int | None) -> int | None:
     if stage is None or version.status.status == DEPRECATED:
         return 0
     stages = _read(version)
-    if stage.state == HELD or wanted is None or stages is None:
+    if stage.state == HELD or wanted is None or stages is None or stage.of != len(stages.steps):
         return stage.allowed
     return stages.allowance(stage.number, wanted)
 
@@ -130,21 +130,32 @@ def _advance_once(
         # Its owner has not observed its newest template, is scaled to zero, or has another text by
         # now that cannot be read. No event comes if it works for another workload for good.
         return Step(status=status, state=PROGRESSING, requeue_after=rules.observability_timeout)
+    if stage.of != len(stages.steps):
+        return _enter(status, stage, stages, pods, now, _last_within(stages, stage.allowed, pods))
     if promotion := _promotion(version, stage):
         return _promote(version, stage, stages, pods, promotion, now)
     if stage.state == CHECKING:
         return _check(version, stage, stages, pods, now, run)
     ready = moment(pods.ready_since) if _is_complete(stage, stages, pods) else None
-    if stage.state == HELD:
-        has_failed = stage.results and stage.results[-1].number == stage.number
-        if has_failed or ready is None:
-            return Step(status=status, state=PROGRESSING)
+    if stage.state == HELD and (ready is None or _has_failed(stage)):
+        return Step(status=status, state=PROGRESSING)
+    if stage.state == HELD or (stage.state == PAUSED and ready is None):
         return _change(status, pods, now, state=RELEASING, message="")
     if ready is not None:
         return _pause(status, stage, pods, stages.pause, ready, now)
-    if stage.state == PAUSED:
-        return _change(status, pods, now, state=RELEASING)
     return _await_pods(status, stage, stages, pods, rules, now)
+
+
+def _has_failed(stage: StageStatus) -> bool:
+    """Whether the stage is held for a check, and not for pods that may still get ready."""
+    return bool(stage.results) and stage.results[-1].number == stage.number
+
+
+def _last_within(stages: Stages, allowed: int, pods: StagedPods) -> int:
+    """Return the last stage that allows no more pods, for a new template of the same version."""
+    numbers = range(len(stages.steps), 0, -1)
+    wanted = pods.wanted or 0
+    return next((number for number in numbers if stages.allowance(number, wanted) <= allowed), 1)
 
 
 def _is_complete(stage: StageStatus, stages: Stages, pods: StagedPods) -> bool:

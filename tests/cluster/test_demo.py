@@ -70,7 +70,7 @@ def test_why_names_the_value_that_fails_the_check(demo):
 
 
 def test_the_error_rate_holds_the_canary_until_it_is_promoted(demo):
-    (pods,) = demo.rows("custom-columns=VERSION")
+    (pods,) = demo.rows("get pods -o")
     assert [row for row in pods if row[0] == CANARY].count([CANARY, "Running"]) == 1
     (versions,) = demo.rows("get keptnworkloadversions")
     assert [CANARY, "Held", "analysis", "error-rate", "failed"] in versions

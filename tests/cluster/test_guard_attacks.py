@@ -29,6 +29,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.gates.known_keys import KNOWN_KEYS
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, RERUN_NOTES
+from harbourmaster.gates.stages import PROMOTE_BY_KEY, PROMOTE_KEY, PROMOTE_REASON_KEY
 from harbourmaster.kube.errors import AlreadyExistsError
 from harbourmaster.lifecycle.conversion import UNCONVERTED
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
@@ -79,7 +80,9 @@ STATUSES = {
     ANALYSES: ("status", "pass", True),
     JOBS: ("status", "terminating", 1),
 }
-OWN_KEYS = sorted(key for key in KNOWN_KEYS - {CLEAR_KEY, *RERUN_NOTES} if key.startswith(OURS))
+REQUESTS = {CLEAR_KEY, *RERUN_NOTES, PROMOTE_KEY, PROMOTE_BY_KEY, PROMOTE_REASON_KEY}
+"""The keys by which users ask for something."""
+OWN_KEYS = sorted(key for key in KNOWN_KEYS - REQUESTS if key.startswith(OURS))
 PART = 11
 """The gate tries each eleventh attack; prime, so that it meets all kinds, ways and users."""
 

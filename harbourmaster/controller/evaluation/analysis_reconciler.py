@@ -158,7 +158,7 @@ class AnalysisReconciler:
                 await self._wait(analysis, timeframe, UNDEFINED, str(error))
             return None
         if status.state != PROGRESSING or status.timeframe != timeframe:
-            # Before the first query: another process must use the same timeframe.
+            # Before the first query: another process must use this timeframe. Refusals are over.
             stored = by_status_key(from_status(status.stored_values))
             await self._write(
                 analysis,

@@ -237,7 +237,7 @@ class LifecycleCaches(Caches):
         self.newest_workloads = WrittenObjects(self.workloads.store)
         self.staged_releases = StagedReleases(client, self)
         self.excess_pods: dict[str, int] = {}
-        """By key of a held version: unavailable pods beyond those that its strategy allows."""
+        """The unavailable pods beyond those that the strategy allows, by key of a held version."""
 
     def find_owner(self, uid: str) -> Owner | None:
         """Return the cached owner of pods with this uid, if there is one."""

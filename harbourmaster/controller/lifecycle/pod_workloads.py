@@ -27,7 +27,7 @@ from harbourmaster.controller.lifecycle.writes import (
     patch_object,
     write_status,
 )
-from harbourmaster.gates.owners import is_parent
+from harbourmaster.gates.owners import is_parent, is_replica_set
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks_workload
 from harbourmaster.lifecycle.functions import is_name
@@ -96,15 +96,22 @@ class ObstacleError(Exception):
     """An obstacle to report. If ``error`` is set, a retry may help; otherwise only a change can.
 
     ``is_other``: the version of the pod's name is another one, and does not decide on the pod.
+    ``is_serving``: the pod replaces one of a template that served before its namespace had gates.
     """
 
     def __init__(
-        self, obstacle: Obstacle, error: ApiError | None = None, *, is_other: bool = False
+        self,
+        obstacle: Obstacle,
+        error: ApiError | None = None,
+        *,
+        is_other: bool = False,
+        is_serving: bool = False,
     ) -> None:
         super().__init__(obstacle.text)
         self.obstacle = obstacle
         self.error = error
         self.is_other = is_other
+        self.is_serving = is_serving
 
 
 class PodWorkloads:
@@ -183,10 +190,18 @@ class PodWorkloads:
                     f"{owner.kind} {owner.name} is replaced by a newer one, and version "
                     f"{wish.spec.version} of its pods was never checked: delete pod {pod.name}"
                 )
-                raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
+                obstacle = Obstacle(CREATE_VERSION, FAILED, text)
+                raise ObstacleError(obstacle, is_serving=self._is_serving(owner))
         elif version is not None and await self._is_rolled_back(pod, workload, wish):
             return await self._follow(pod, workload, wish, {owner.uid: True})
         return workload
+
+    def _is_serving(self, owner: OwnerReference) -> bool:
+        """Whether it is a ReplicaSet with available pods, which is older than its gates then."""
+        present = self._find_owner(owner.uid)
+        if present is None or not is_replica_set(owner):
+            return False
+        return present.status.available_replicas > 0
 
     async def _is_rolled_back(self, pod: Pod, workload: Workload, wish: DesiredWorkload) -> bool:
         """Whether a StatefulSet or DaemonSet went back to the version of this older pod."""

@@ -175,22 +175,17 @@ class GatedPodReconciler:
         self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
     ) -> float | None:
         name = f"{pod.namespace}/{names_of_pod(described).workload}"
-        obstacle: ObstacleError | None = None
         # One pod after the other, so that the others find what the first one creates. They wait
         # without a worker, because a thousand of them would leave none to other workloads.
         parked = self._busy.get(name)
         if parked is not None:
             parked.add(pod.key)
             return None
-        parked = self._busy[name] = set()
+        self._busy[name] = set()
         try:
-            version = await self._workloads.ensure(pod, owner, described)
-        except ObstacleError as error:
-            obstacle = error
-            version = None if error.is_other else self._workloads.find_version(pod, described)
+            version, obstacle = await self._ensure_version(pod, owner, described)
         finally:
-            del self._busy[name]
-            for key in parked:
+            for key in self._busy.pop(name):
                 self._wake(key)
         # A pod whose checks passed does not wait for objects that only others need.
         report = await self._report_conditions(pod)
@@ -203,6 +198,9 @@ class GatedPodReconciler:
             requeue_after = _earliest(requeue_after, until_late)
         elif may_run and version is not None:
             return await self._release_in_stage(pod, version)
+        elif report.is_over and obstacle is not None and obstacle.is_serving:
+            await self._releaser.release(pod)
+            return None
         if may_run:
             return None
         if obstacle is not None:
@@ -210,6 +208,16 @@ class GatedPodReconciler:
             if obstacle.error is not None:
                 raise obstacle.error
         return LOOK_AGAIN if version is None else requeue_after
+
+    async def _ensure_version(
+        self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
+    ) -> tuple[WorkloadVersion | None, ObstacleError | None]:
+        """Return the version that decides on a pod, and what keeps it from one of its own."""
+        try:
+            return await self._workloads.ensure(pod, owner, described), None
+        except ObstacleError as error:
+            find_version = self._workloads.find_version
+            return None if error.is_other else find_version(pod, described), error
 
     async def _release_in_stage(self, pod: Pod, version: WorkloadVersion) -> float | None:
         """Release a pod, if the stage of its version has room for it. Raises ApiError."""

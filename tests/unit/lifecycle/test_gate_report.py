@@ -435,6 +435,11 @@ ERRORS = ItemStatus(definition_name="errors", name="stage-2-eval-errors-1", stat
             "",
         ),
         (
+            in_stage("Paused", pause="soon"),
+            "stage 2 of 3: 3 of 12 pods released, paused for soon",
+            "",
+        ),
+        (
             in_stage("Paused", pause="Manual"),
             "stage 2 of 3: 3 of 12 pods released, paused until it is promoted",
             f"to go on, run {PROMOTE.format('stage-paused')}",
@@ -462,7 +467,17 @@ ERRORS = ItemStatus(definition_name="errors", name="stage-2-eval-errors-1", stat
             "",
         ),
     ],
-    ids=["releasing", "paused", "manual", "checking", "try", "held", "not begun", "deprecated"],
+    ids=[
+        "releasing",
+        "paused",
+        "unread",
+        "manual",
+        "checking",
+        "try",
+        "held",
+        "not begun",
+        "deprecated",
+    ],
 )
 def test_a_pod_waits_for_its_stage(known, text, advice):
     tried = Evaluation(

@@ -417,3 +417,15 @@ def test_the_deployment_must_be_done_in_time_after_the_last_stage():
     walk.go()
     assert walk.status.status == "Failed"
     assert walk.allowed is None
+
+
+@pytest.mark.parametrize(("stages", "number", "allowed"), [("1", 1, 1), ("1, 2, 3, 50%", 3, 3)])
+def test_other_stages_of_the_same_version_release_no_pod_unchecked(stages, number, allowed):
+    walk = begun("1, 30%, 60%", wanted=10)
+    walk.pass_stage()
+    assert (walk.stage.number, walk.allowed) == (2, 3)
+    walk.release()
+    change_spec(walk, stages=stages)
+    assert walk.allowed == 3
+    walk.go()
+    assert (walk.stage.number, walk.allowed) == (number, allowed)

@@ -132,6 +132,30 @@ async def test_a_new_version_of_one_owner_waits_and_the_old_one_does_not(api, cl
         await release(api, world, "shop-waiter-0.5")
 
 
+async def test_a_former_replica_set_that_is_older_than_its_gates_keeps_its_pods(api, client):
+    """A stage that holds the new version must not take the pods that serve meanwhile."""
+
+    def put_former(available):
+        former = {**replica_set(), "status": {"replicas": 4, "availableReplicas": available}}
+        put(api, REPLICA_SETS, former)
+
+    put_former(0)
+    put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
+    put(api, DEPLOYMENTS, deployment(revision="2"))
+    owners = [owner_ref("ReplicaSet", "waiter-rs2", "rs-2")]
+    make(api, pod("waiter-2", keptn(version="2.0"), owners=owners))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-2.0")
+        make(api, pod("waiter-1", created=LATER))
+        await await_signal(world, "CreateWorkloadVersionFailed")
+        assert waiting(api) == ["waiter-1", "waiter-2"]
+        put_former(3)
+        make(api, pod("waiter-3", created="2026-03-01T10:00:09Z"))
+        await world.until(lambda: "waiter-3" not in waiting(api))
+        assert "waiter-2" in waiting(api)
+    assert names(api, WORKLOAD_VERSIONS) == ["shop-waiter-2.0"]
+
+
 async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(api, client):
     def put_partition(partition, generation):
         resource, stateful_set = sets("StatefulSet", 2)

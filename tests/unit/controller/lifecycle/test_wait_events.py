@@ -14,6 +14,7 @@ from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEventRe
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
+from harbourmaster.lifecycle.model import StageStatus
 from helpers.gated import GATE, keptn, owner_ref, pod, replica_set
 from helpers.lifecycle import context_of
 from helpers.lifecycle_objects import waiter_version
@@ -110,6 +111,25 @@ async def test_the_deployment_is_told_first_and_then_each_pod_once_after_three_s
     waits.wait("waiter-3")
     await waits.run(1)
     assert waits.abouts[3:] == ["Pod waiter-3"]
+
+
+@virtual
+async def test_a_pod_waits_for_its_stage_without_a_warning_and_held_is_one_once():
+    waits = Waits()
+    waits.wait("waiter-1", labels={"gates.harbourmaster.dev/staged": "true"})
+    keys = ("pre_deployment_status", "pre_deployment_evaluation_status")
+    passed = {**dict.fromkeys(keys, "Succeeded"), "deployment_status": "Progressing"}
+    for state, reason in (("Releasing", "GateWaiting"), ("Held", "GateBlocked")):
+        before = len(waits.told)
+        stage = StageStatus(number=1, of=2, state=state, wanted=4, allowed=1, released=1)
+        version = waiter_version(spec={"stages": "1"}, **passed, stage=stage)
+        waits.caches.workload_versions.store.put(KEY, version)
+        await waits.run(600)
+        told = [(about, given) for _, about, given in waits.told[before:]]
+        assert told == [("Deployment waiter", reason), ("Pod waiter-1", reason)]
+    texts = [report.text for report in waits.context.signals.kept]
+    assert texts[0] == "waits for stage 1 of 2: 1 of 4 pods released, not all of them are ready"
+    assert "harbourmaster gate promote keptnworkload/shop-waiter -n prod" in texts[-1]
 
 
 @virtual
