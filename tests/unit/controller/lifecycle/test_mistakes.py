@@ -66,6 +66,7 @@ async def test_a_deployment_time_out_that_is_no_duration_harms_no_other_pod(api,
     async with running(client, watches.MISTAKES) as world:
         await await_signal(world, "GateTimeoutInvalid")
         await await_signal(world, "GateKeyUnknown")
+        assert len(world.signals.kept) == 2
 
 
 async def test_a_mistake_is_told_once_until_it_changes(api, client):
