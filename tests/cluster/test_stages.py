@@ -21,6 +21,7 @@ STEADY = {
 """The fields by which the owner of each kind replaces one pod after the other."""
 COUNT = 3
 FAILS = "fail"
+KILLS = 20
 pytestmark = pytest.mark.gate
 
 
@@ -229,10 +230,10 @@ async def test_another_controller_holds_as_well(flow, harbour, kind):
 @pytest.mark.full
 async def test_controllers_that_are_killed_on_the_way_keep_to_the_stages(flow, harbour):
     await deployed(flow, "Deployment")
-    template = {"metadata": {"annotations": staged("2.0", **{"stage-pause": "3s"})}}
+    template = {"metadata": {"annotations": staged("2.0", **{"stage-pause": "15s"})}}
     await flow.change("Deployment", "cart", {"spec": {"template": template}})
-    for delay in (0.3, 1, 2, 3):
-        await asyncio.sleep(delay)
+    for number in range(KILLS):
+        await asyncio.sleep(number % 5 / 2)
         kill(harbour)
         launch(harbour)
     await flow.until_ended(WORKLOAD_VERSIONS, name_of("2.0"))
