@@ -368,7 +368,10 @@ def _find_request(
         return None, 0, why
     if not is_staging(version):
         return None, 0, f"all pods of {name} may be released ({stage.state})"
-    following = parse_stages(spec.stages, spec.stage_pause).next(stage.number, stage.wanted)
+    try:
+        following = parse_stages(spec.stages, spec.stage_pause).next(stage.number, stage.wanted)
+    except ValueError as error:
+        return None, 0, str(error)
     if is_all or following is None:
         return version, stage.of + 1, "all pods are released"
     return version, following, f"stage {following} of {stage.of} is released"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -20,8 +20,8 @@ class WorkloadMetadata(Struct, frozen=True):
 
     ``app`` and ``workload`` are fit for names of objects, ``version`` is in lower case and empty
     where the pod has none; ``written_version`` is as the pod has it. ``is_single_service``: no app
-    was named, so the workload is one. ``stages`` and ``stage_pause`` are as written, for
-    ``parse_stages``.
+    was named, so the workload is one. ``stages`` has the fields of a workload's spec on its
+    stages, if it has some; texts for ``parse_stages`` are as written.
     """
 
     app: str
@@ -35,12 +35,7 @@ class WorkloadMetadata(Struct, frozen=True):
     metadata: dict[str, str] = {}
     deployment_timeout: str = ""
     is_single_service: bool = False
-    stages: str = ""
-    stage_pause: str = ""
-    stages_on_first: bool = False
-    stage_tasks: tuple[str, ...] = ()
-    stage_evaluations: tuple[str, ...] = ()
-    stage_analyses: tuple[str, ...] = ()
+    stages: dict[str, Any] = {}
 
     @property
     def has_checks(self) -> bool:
@@ -74,10 +69,14 @@ def workload_of(
         metadata=pairs_of(lookup(annotations, labels, keys.METADATA_KEY)),
         deployment_timeout=lookup(annotations, labels, keys.DEPLOYMENT_TIMEOUT_KEY),
         is_single_service=not app or annotations.get(keys.APP_TYPE_KEY) == keys.SINGLE_SERVICE,
-        stages=limit_value(annotations.get(stages.STAGES_KEY, "")),
-        stage_pause=limit_value(annotations.get(stages.STAGE_PAUSE_KEY, "")),
-        stages_on_first=annotations.get(stages.STAGES_ON_FIRST_KEY) == "true",
-        stage_tasks=names(stages.STAGE_TASKS_KEY),
-        stage_evaluations=names(stages.STAGE_EVALUATIONS_KEY),
-        stage_analyses=names(stages.STAGE_ANALYSIS_KEY),
+        stages={
+            "stages": limit_value(annotations[stages.STAGES_KEY]),
+            "stage_pause": limit_value(annotations.get(stages.STAGE_PAUSE_KEY, "")),
+            "stages_on_first": annotations.get(stages.STAGES_ON_FIRST_KEY) == "true",
+            "stage_tasks": names(stages.STAGE_TASKS_KEY),
+            "stage_evaluations": names(stages.STAGE_EVALUATIONS_KEY),
+            "stage_analyses": names(stages.STAGE_ANALYSIS_KEY),
+        }
+        if stages.STAGES_KEY in annotations
+        else {},
     )

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.times import format_rfc3339, moment
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.owners import STATEFUL_SET, supported_owner
@@ -390,15 +390,14 @@ def verdict_on_stage(
         advice = f"undo the rollout, or correct the cause in a new version; {promote}"
         return GateVerdict("stage-held", text, advice)
     advice, detail = "", "not all of them are ready"
-    since = moment(stage.since)
     if stage.state == PAUSED and spec.stage_pause == MANUAL:
         advice = promote.replace("stage-held", "stage-paused")
         detail = "paused until it is promoted"
-    elif stage.state == PAUSED and since is not None:
+    elif stage.state == PAUSED:
         detail = f"paused for {spec.stage_pause}"
         # A changed template may have one that cannot be read.
         with suppress(ValueError, OverflowError):
-            end = since + timedelta(seconds=parse_duration(spec.stage_pause))
+            end = parse_rfc3339(stage.since) + timedelta(seconds=parse_duration(spec.stage_pause))
             detail = f"paused until {format_rfc3339(end)}"
     elif stage.state == CHECKING:
         detail = ", ".join(

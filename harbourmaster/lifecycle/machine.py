@@ -107,16 +107,14 @@ def _run_checks(
     state = overall_state([item.status for item in after], len(after))
     if state == FAILED and not rules.is_blocking:
         state = WARNING
+    # The state of a stage's checks is that of the stage.
+    fields = {phase.items: tuple(after), **({phase.state: state} if phase.state else {})}
     return Step(
-        status=replace(status, **{phase.items: tuple(after)}, **_state_field(phase, state)),
+        status=replace(status, **fields),
         state=state,
         notices=tuple(notices),
         creations=tuple(creations),
     )
-
-
-def _state_field(phase: Phase, state: str) -> dict[str, str]:
-    return {phase.state: state} if phase.state else {}
 
 
 def _follow_item(
@@ -210,14 +208,13 @@ def _deploy_workload(
     started = status.deployment_start_time or format_rfc3339(now)
     status = replace(status, deployment_start_time=started, deployment_status=PROGRESSING)
     notices: tuple[PhaseNotice, ...] = ()
-    if is_staging(replace(version, status=status)):
-        step = advance_stages(
-            replace(version, status=status),
-            inputs,
-            rules,
-            now,
-            lambda phase, status: _run_checks(phase, version, status, inputs, rules, now),
-        )
+    version = replace(version, status=status)
+    if is_staging(version):
+
+        def run(phase: Phase, status: WorkloadVersionStatus) -> Step:
+            return _run_checks(phase, version, status, inputs, rules, now)
+
+        step = advance_stages(version, inputs, rules, now, run)
         if step.state != SUCCEEDED or not isinstance(step.status, WorkloadVersionStatus):
             return step
         status, notices = step.status, step.notices
@@ -241,9 +238,8 @@ def _deploy_workload(
         )
     name = WORKLOAD_DEPLOY.name
     late = PhaseNotice(phase=name, state="Finished", text="has reached timeout", warning=True)
-    return Step(
-        status=replace(status, deployment_status=FAILED), state=FAILED, notices=(*notices, late)
-    )
+    status = replace(status, deployment_status=FAILED)
+    return Step(status=status, state=FAILED, notices=(*notices, late))
 
 
 def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Step:

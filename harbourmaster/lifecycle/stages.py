@@ -7,9 +7,9 @@ another version takes its place.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from harbourmaster.lifecycle.model import WorkloadVersion
+    from harbourmaster.lifecycle.model import ItemStatus, WorkloadVersion
     from harbourmaster.lifecycle.phases import Phase
-    from harbourmaster.lifecycle.steps import Inputs, Rules, StagedPods
+    from harbourmaster.lifecycle.steps import Creation, Inputs, Rules, StagedPods
 
     RunChecks = Callable[[Phase, WorkloadVersionStatus], Step]
 
@@ -62,6 +62,8 @@ OVER: Final = frozenset((COMPLETE, SKIPPED, REFUSED))
 PHASE: Final = "WorkloadStage"
 _PASSED: Final = "Passed"
 _PROMOTED: Final = "Promoted"
+_REQUEST: Final = re.compile(r"([0-9]{1,3})/(.{1,100})", re.ASCII)
+_MAX_REASON: Final = 1000
 _NO_ITEMS: Final = {phase.items: () for phase in stage_phases(0)}
 NO_STAGE: Final = {"stage": None, **_NO_ITEMS}
 """The fields of a version that begins, or begins again."""
@@ -85,8 +87,9 @@ def pods_allowed(version: WorkloadVersion, wanted: int | None) -> int | None:
         return None
     if stage is None or version.status.status == DEPRECATED:
         return 0
-    stages = _read(version)
-    if stage.state == HELD or wanted is None or stages is None or stage.of != len(stages.steps):
+    stages, complaint = _read(version)
+    is_other = bool(complaint) or stage.of != len(stages.steps)
+    if stage.state == HELD or wanted is None or is_other:
         return stage.allowed
     return stages.allowance(stage.number, wanted)
 
@@ -103,7 +106,7 @@ def advance_stages(
         return Step(status=version.status, state=PROGRESSING, needs_look=True)
     notices: list[PhaseNotice] = []
     while True:
-        step = _advance_once(version, inputs.pods, rules, now, run)
+        step = _Pass(version, *_read(version), inputs.pods, rules, now, run).advance()
         notices += step.notices
         status = step.status
         if (
@@ -116,253 +119,215 @@ def advance_stages(
         version = replace(version, status=status)
 
 
-def _advance_once(
-    version: WorkloadVersion, pods: StagedPods, rules: Rules, now: datetime, run: RunChecks
-) -> Step:
-    status = version.status
-    stage = status.stage
-    if stage is None:
-        return _begin(version, pods, rules, now)
-    if stage.state in OVER:
-        return Step(status=status, state=SUCCEEDED)
-    stages = _read(version)
-    if not pods.wanted or stages is None:
-        # Its owner has not observed its newest template, is scaled to zero, or has another text by
-        # now that cannot be read. No event comes if it works for another workload for good.
-        return Step(status=status, state=PROGRESSING, requeue_after=rules.observability_timeout)
-    if stage.of != len(stages.steps):
-        return _enter(status, stage, stages, pods, now, _last_within(stages, stage.allowed, pods))
-    if promotion := _promotion(version, stage):
-        return _promote(version, stage, stages, pods, promotion, now)
-    if stage.state == CHECKING:
-        return _check(version, stage, stages, pods, now, run)
-    ready = moment(pods.ready_since) if _is_complete(stage, stages, pods) else None
-    if stage.state == HELD and (ready is None or _has_failed(stage)):
-        return Step(status=status, state=PROGRESSING)
-    if stage.state == HELD or (stage.state == PAUSED and ready is None):
-        return _change(status, pods, now, state=RELEASING, message="")
-    if ready is not None:
-        return _pause(status, stage, pods, stages.pause, ready, now)
-    return _await_pods(status, stage, stages, pods, rules, now)
+class _Pass(NamedTuple):
+    """One step of a version, and what decides on it."""
+
+    version: WorkloadVersion
+    stages: Stages
+    complaint: str
+    """Why the stages cannot be read, if so."""
+    pods: StagedPods
+    rules: Rules
+    now: datetime
+    run: RunChecks
+
+    @property
+    def stage(self) -> StageStatus:
+        """The current stage; an empty one before the first."""
+        return self.version.status.stage or StageStatus()
+
+    @property
+    def allowance(self) -> int:
+        """The pods that the stage allows of those that are wanted now."""
+        return self.stages.allowance(self.stage.number, self.pods.wanted or 0)
+
+    @property
+    def following(self) -> int:
+        """The next stage that adds pods; more than there are if none does."""
+        after = self.stages.next(self.stage.number, self.pods.wanted or 0)
+        return after or len(self.stages.steps) + 1
+
+    def advance(self) -> Step:
+        """Bring the version into its next state, or wait for that."""
+        stage, pods = self.stage, self.pods
+        if self.version.status.stage is None:
+            return self.begin()
+        if stage.state in OVER:
+            return Step(status=self.version.status, state=SUCCEEDED)
+        if self.complaint and stage.state != HELD:
+            return self.hold(self.complaint, stage.allowed)
+        if self.complaint or not pods.wanted:
+            # Its owner has not observed its newest template, or is scaled to zero. No event comes
+            # if it works for another workload for good.
+            return self.wait(self.rules.observability_timeout)
+        if stage.of != len(self.stages.steps):
+            return self.renumber()
+        if promotion := _promotion(self.version, stage):
+            return self.promote(*promotion)
+        if stage.state == CHECKING:
+            return self.check()
+        return self.follow_pods()
+
+    def renumber(self) -> Step:
+        """Begin again with the last stage that allows no more pods, after a new template."""
+        numbers, wanted = range(len(self.stages.steps), 0, -1), self.pods.wanted or 0
+        sizes = ((number, self.stages.allowance(number, wanted)) for number in numbers)
+        number = next((number for number, size in sizes if size <= self.stage.allowed), 1)
+        return self.enter(self.stage, number)
+
+    def follow_pods(self) -> Step:
+        """Follow the released pods until all of a stage are ready for its pause."""
+        stage, pods = self.stage, self.pods
+        most = min(self.allowance, stage.allowed) if stage.state == HELD else self.allowance
+        ready = moment(pods.ready_since) if pods.released >= most else None
+        if stage.state == HELD:
+            has_failed = stage.results and stage.results[-1].number == stage.number
+            if has_failed or ready is None:
+                return self.wait()
+            return self.change(stage, state=RELEASING, message="")
+        if ready is not None:
+            return self.pause(ready)
+        if stage.state == PAUSED:
+            return self.change(stage, state=RELEASING)
+        return self.await_pods()
+
+    def begin(self) -> Step:
+        """Begin with the first stage, or release all pods where stages do not apply."""
+        stage, pods = self.stage, self.pods
+        if refusal := self.complaint or pods.refusal:
+            notice = _notice("Refused", f"all pods are released at once: {refusal}")
+            return self.change(stage, notice, state=REFUSED, message=refusal)
+        if not pods.wanted:
+            # An owner that is scaled to zero is deployed as without stages.
+            state = PROGRESSING if pods.wanted is None else SUCCEEDED
+            return replace(self.wait(self.rules.observability_timeout), state=state)
+        if not (pods.are_others_serving or self.version.spec.stages_on_first):
+            return self.change(stage, state=SKIPPED)
+        # A request that was carried out before the version was superseded is spent.
+        _, token = _promotion(self.version, stage) or (0, "")
+        return self.enter(replace(stage, token=token), self.following)
+
+    def enter(self, stage: StageStatus, number: int, *notices: PhaseNotice) -> Step:
+        """Begin with a stage, or end them if that number is higher than the last."""
+        stage, wanted = replace(stage, of=len(self.stages.steps), message=""), self.pods.wanted or 0
+        if number > stage.of:
+            step = self.change(stage, *notices, state=COMPLETE)
+        else:
+            allowed = self.stages.allowance(number, wanted)
+            text = f"stage {number} of {stage.of}: {allowed} of {wanted} pods"
+            stage = replace(stage, number=number, allowed=allowed)
+            step = self.change(stage, *notices, _notice("Started", text), state=RELEASING)
+        return replace(step, status=replace(step.status, **_NO_ITEMS))
+
+    def pause(self, ready: datetime) -> Step:
+        """Wait until the pods have been ready for the pause, forever if it is None."""
+        left, pause = None, self.stages.pause
+        if pause is not None:
+            left = (ready + timedelta(seconds=pause) - self.now).total_seconds()
+            if left <= 0:
+                return self.change(self.stage, state=CHECKING)
+        if self.stage.state != PAUSED:
+            return self.change(self.stage, state=PAUSED)
+        return self.wait(left)
+
+    def await_pods(self) -> Step:
+        """Hold a stage of which no pod became ready for the time of a whole deployment."""
+        since, timeout = moment(self.stage.since) or self.now, self.rules.observability_timeout
+        began = max(since, moment(self.pods.progressed) or since)
+        left = (began + timedelta(seconds=timeout) - self.now).total_seconds()
+        if left > 0:
+            return self.wait(left)
+        return self.hold(f"its pods are not ready after {timeout:g} s", self.allowance)
+
+    def hold(self, text: str, allowed: int, stage: StageStatus | None = None) -> Step:
+        """Release no more pods than ``allowed`` until a person does."""
+        stage = stage or self.stage
+        notice = _notice("Held", f"stage {stage.number} of {stage.of} is held: {text}")
+        return self.change(stage, notice, state=HELD, message=text, allowed=allowed)
+
+    def check(self) -> Step:
+        """Follow the checks of a stage, which has passed when all of them have."""
+        status, stage = self.version.status, self.stage
+        notices: list[PhaseNotice] = []
+        creations: list[Creation] = []
+        states, failed = set(), []
+        for phase in stage_phases(stage.number):
+            step = self.run(phase, status)
+            items: tuple[ItemStatus, ...] = getattr(step.status, phase.items)
+            status = replace(status, **{phase.items: items})
+            notices += step.notices
+            creations += step.creations
+            states.add(step.state)
+            word = phase.kind.removeprefix("Keptn").lower()
+            failed += [f"{word} {item.definition_name}" for item in items if item.status == FAILED]
+        after = self._replace(version=replace(self.version, status=status))
+        if not states <= COMPLETED:
+            return replace(after.wait(), notices=tuple(notices), creations=tuple(creations))
+        if FAILED in states:
+            text = f"{', '.join(failed)} failed"
+            # A pod that is being replaced keeps its room; those that were wanted later have none.
+            allowed = max(self.pods.released, min(stage.released, self.allowance))
+            step = after.hold(text, allowed, self.with_result(FAILED, text))
+            return replace(step, notices=(*notices, *step.notices))
+        ended = self.with_result(WARNING if WARNING in states else _PASSED, "")
+        passed = f"stage {stage.number} of {stage.of} has passed with {self.pods.released} pods"
+        return after.enter(ended, self.following, *notices, _notice("Finished", passed))
+
+    def promote(self, number: int, token: str) -> Step:
+        """Carry out a request by hand, unless that stage has begun."""
+        stage, notes = replace(self.stage, token=token), self.version.metadata.annotations
+        if number <= stage.number:
+            return replace(self.wait(), status=replace(self.version.status, stage=stage))
+        why = notes.get(PROMOTE_REASON_KEY, "")[:_MAX_REASON] or "no reason is given"
+        who = notes[PROMOTE_BY_KEY][:_MAX_REASON]
+        text = f"stage {stage.number} of {stage.of} was ended by {who}: {why}"
+        ended = replace(self.with_result(_PROMOTED, text), token=token)
+        return self.enter(ended, max(number, self.following), _notice("Promoted", text))
+
+    def with_result(self, state: str, message: str) -> StageStatus:
+        """Return the stage with its end."""
+        result = StageResult(
+            number=self.stage.number,
+            state=state,
+            end_time=format_rfc3339(self.now),
+            released=self.pods.released,
+            message=message,
+        )
+        return replace(self.stage, results=(*self.stage.results, result))
+
+    def wait(self, seconds: float | None = None) -> Step:
+        """Wait for an event, and not longer than some seconds."""
+        return Step(status=self.version.status, state=PROGRESSING, requeue_after=seconds)
+
+    def change(self, stage: StageStatus, *notices: PhaseNotice, **fields: object) -> Step:
+        """Return the Step with a changed stage, and the numbers of pods at this time."""
+        stage = replace(
+            stage,
+            since=format_rfc3339(self.now),
+            wanted=self.pods.wanted or 0,
+            released=self.pods.released,
+            **fields,
+        )
+        state = SUCCEEDED if stage.state in OVER else PROGRESSING
+        return Step(status=replace(self.version.status, stage=stage), state=state, notices=notices)
 
 
-def _has_failed(stage: StageStatus) -> bool:
-    """Whether the stage is held for a check, and not for pods that may still get ready."""
-    return bool(stage.results) and stage.results[-1].number == stage.number
-
-
-def _last_within(stages: Stages, allowed: int, pods: StagedPods) -> int:
-    """Return the last stage that allows no more pods, for a new template of the same version."""
-    numbers = range(len(stages.steps), 0, -1)
-    wanted = pods.wanted or 0
-    return next((number for number in numbers if stages.allowance(number, wanted) <= allowed), 1)
-
-
-def _is_complete(stage: StageStatus, stages: Stages, pods: StagedPods) -> bool:
-    """Whether all pods of the stage are released."""
-    allowed = stages.allowance(stage.number, pods.wanted or 0)
-    return pods.released >= (min(allowed, stage.allowed) if stage.state == HELD else allowed)
-
-
-def _pause(
-    status: WorkloadVersionStatus,
-    stage: StageStatus,
-    pods: StagedPods,
-    pause: float | None,
-    ready: datetime,
-    now: datetime,
-) -> Step:
-    """Wait until the pods have been ready for the pause, forever if it is None."""
-    left = None
-    if pause is not None:
-        left = (ready + timedelta(seconds=pause) - now).total_seconds()
-        if left <= 0:
-            return _change(status, pods, now, state=CHECKING)
-    if stage.state != PAUSED:
-        return _change(status, pods, now, state=PAUSED)
-    return Step(status=status, state=PROGRESSING, requeue_after=left)
-
-
-def _begin(version: WorkloadVersion, pods: StagedPods, rules: Rules, now: datetime) -> Step:
-    """Begin with the first stage, or release all pods where stages do not apply."""
-    status, refusal = version.status, pods.refusal
-    stages = Stages(())
-    try:
-        stages = parse_stages(version.spec.stages, version.spec.stage_pause)
-    except ValueError as error:
-        refusal = str(error)
-    if refusal:
-        step = _change(status, pods, now, state=REFUSED, message=refusal)
-        text = f"all pods are released at once: {refusal}"
-        return replace(step, notices=(PhaseNotice(phase=PHASE, state="Refused", text=text),))
-    if not pods.wanted:
-        # An owner that is scaled to zero is deployed as without stages.
-        state = PROGRESSING if pods.wanted is None else SUCCEEDED
-        return Step(status=status, state=state, requeue_after=rules.observability_timeout)
-    if not (pods.are_others_serving or version.spec.stages_on_first):
-        return _change(status, pods, now, state=SKIPPED)
-    first = stages.next(0, pods.wanted) or 1
-    # A request that was carried out before the version was superseded is spent.
-    _, token = _promotion(version, StageStatus()) or (0, "")
-    return _enter(status, StageStatus(token=token), stages, pods, now, first)
-
-
-def _enter(
-    status: WorkloadVersionStatus,
-    stage: StageStatus,
-    stages: Stages,
-    pods: StagedPods,
-    now: datetime,
-    number: int,
-) -> Step:
-    """Begin with a stage, or end them if that number is higher than the last."""
-    stage, wanted = replace(stage, of=len(stages.steps)), pods.wanted or 0
-    status = replace(status, stage=stage, **_NO_ITEMS)
-    if number > stage.of:
-        return _change(status, pods, now, state=COMPLETE, message="")
-    allowed = stages.allowance(number, wanted)
-    text = f"stage {number} of {stage.of}: {allowed} of {wanted} pods"
-    step = _change(status, pods, now, number=number, state=RELEASING, message="", allowed=allowed)
-    return replace(step, notices=(PhaseNotice(phase=PHASE, state="Started", text=text),))
-
-
-def _await_pods(
-    status: WorkloadVersionStatus,
-    stage: StageStatus,
-    stages: Stages,
-    pods: StagedPods,
-    rules: Rules,
-    now: datetime,
-) -> Step:
-    """Hold a stage of which no pod became ready for the time in which a deployment must be done."""
-    began = max(moment(stage.since) or now, moment(pods.progressed) or moment(stage.since) or now)
-    left = (began + timedelta(seconds=rules.observability_timeout) - now).total_seconds()
-    if left > 0:
-        return Step(status=status, state=PROGRESSING, requeue_after=left)
-    text = f"its pods are not ready after {rules.observability_timeout:g} s"
-    allowed = stages.allowance(stage.number, pods.wanted or 0)
-    return _hold(status, stage, pods, text, allowed, now)
-
-
-def _hold(
-    status: WorkloadVersionStatus,
-    stage: StageStatus,
-    pods: StagedPods,
-    text: str,
-    allowed: int,
-    now: datetime,
-) -> Step:
-    status = replace(status, stage=stage)
-    step = _change(status, pods, now, state=HELD, message=text, allowed=allowed)
-    text = f"stage {stage.number} of {stage.of} is held: {text}"
-    return replace(step, notices=(PhaseNotice(phase=PHASE, state="Held", text=text),))
-
-
-def _check(
-    version: WorkloadVersion,
-    stage: StageStatus,
-    stages: Stages,
-    pods: StagedPods,
-    now: datetime,
-    run: RunChecks,
-) -> Step:
-    """Follow the checks of a stage, which has passed when all of them have."""
-    status = version.status
-    notices: list[PhaseNotice] = []
-    steps = []
-    for phase in stage_phases(stage.number):
-        steps.append(run(phase, status))
-        fields = {phase.items: getattr(steps[-1].status, phase.items)}
-        status = replace(status, **fields)
-        notices += steps[-1].notices
-    creations = tuple(creation for step in steps for creation in step.creations)
-    states = {step.state for step in steps}
-    if FAILED in states and states <= COMPLETED:
-        failed = [
-            f"{phase.kind.removeprefix('Keptn').lower()} {item.definition_name}"
-            for phase in stage_phases(stage.number)
-            for item in getattr(status, phase.items)
-            if item.status == FAILED
-        ]
-        text = f"{', '.join(failed)} failed"
-        # A pod that is being replaced keeps its room. Those that the owner wanted later have none.
-        allowance = stages.allowance(stage.number, pods.wanted or 0)
-        allowed = max(pods.released, min(stage.released, allowance))
-        stage = _with_result(stage, FAILED, pods, now, text)
-        held = _hold(status, stage, pods, text, allowed, now)
-        return replace(held, notices=(*notices, *held.notices))
-    if not states <= COMPLETED:
-        return Step(status=status, state=PROGRESSING, notices=tuple(notices), creations=creations)
-    result = WARNING if WARNING in states else _PASSED
-    stage = _with_result(stage, result, pods, now, "")
-    number, wanted = stage.number, pods.wanted or 0
-    text = f"stage {number} of {stage.of} has passed with {pods.released} pods"
-    notices.append(PhaseNotice(phase=PHASE, state="Finished", text=text))
-    following = stages.next(number, wanted) or len(stages.steps) + 1
-    step = _enter(status, stage, stages, pods, now, following)
-    return replace(step, notices=(*notices, *step.notices))
+def _notice(state: str, text: str) -> PhaseNotice:
+    return PhaseNotice(phase=PHASE, state=state, text=text)
 
 
 def _promotion(version: WorkloadVersion, stage: StageStatus) -> tuple[int, str] | None:
     """Return the stage that a person releases and the token of the request, unless it is spent."""
     notes = version.metadata.annotations
-    number, _, token = notes.get(PROMOTE_KEY, "").partition("/")
-    is_request = bool(notes.get(PROMOTE_BY_KEY)) and number.isdecimal() and bool(token)
-    return (int(number), token) if is_request and token != stage.token else None
+    request = _REQUEST.fullmatch(notes.get(PROMOTE_KEY, ""))
+    if request is None or not notes.get(PROMOTE_BY_KEY) or request[2] == stage.token:
+        return None
+    return int(request[1]), request[2]
 
 
-def _promote(
-    version: WorkloadVersion,
-    stage: StageStatus,
-    stages: Stages,
-    pods: StagedPods,
-    promotion: tuple[int, str],
-    now: datetime,
-) -> Step:
-    number, token = promotion
-    stage = replace(stage, token=token)
-    if number <= stage.number:
-        return Step(status=replace(version.status, stage=stage), state=PROGRESSING)
-    notes = version.metadata.annotations
-    why = notes.get(PROMOTE_REASON_KEY) or "no reason is given"
-    text = f"stage {stage.number} of {stage.of} was ended by {notes[PROMOTE_BY_KEY]}: {why}"
-    following = stages.next(stage.number, pods.wanted or 0) or len(stages.steps) + 1
-    stage, number = _with_result(stage, _PROMOTED, pods, now, text), max(number, following)
-    step = _enter(version.status, stage, stages, pods, now, number)
-    notice = PhaseNotice(phase=PHASE, state="Promoted", text=text)
-    return replace(step, notices=(notice, *step.notices))
-
-
-def _with_result(
-    stage: StageStatus, state: str, pods: StagedPods, now: datetime, message: str
-) -> StageStatus:
-    result = StageResult(
-        number=stage.number,
-        state=state,
-        end_time=format_rfc3339(now),
-        released=pods.released,
-        message=message,
-    )
-    return replace(stage, results=(*stage.results, result))
-
-
-def _change(
-    status: WorkloadVersionStatus, pods: StagedPods, now: datetime, **fields: object
-) -> Step:
-    """Return the Step with a changed stage, and the numbers of pods at this time."""
-    stage = replace(
-        status.stage or StageStatus(),
-        since=format_rfc3339(now),
-        wanted=pods.wanted or 0,
-        released=pods.released,
-        **fields,
-    )
-    state = SUCCEEDED if stage.state in OVER else PROGRESSING
-    return Step(status=replace(status, stage=stage), state=state)
-
-
-def _read(version: WorkloadVersion) -> Stages | None:
-    """Return the stages of a version, or None if they cannot be read any more."""
-    with suppress(ValueError):
-        return parse_stages(version.spec.stages, version.spec.stage_pause)
-    return None
+def _read(version: WorkloadVersion) -> tuple[Stages, str]:
+    """Return the stages of a version, and why they cannot be read if so."""
+    try:
+        return parse_stages(version.spec.stages, version.spec.stage_pause), ""
+    except ValueError as error:
+        return Stages(()), str(error)

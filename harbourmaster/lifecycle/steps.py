@@ -32,8 +32,8 @@ class StagedPods(Struct, frozen=True, gc=False, kw_only=True):
     """Why stages do not apply to an owner of this kind or with this strategy."""
     released: int = 0
     """The released pods that have not ended and are not being deleted."""
-    ready_since: str | None = None
-    """The time at which the last of the released pods became ready; None if one is not ready."""
+    ready_since: str = ""
+    """The time at which the last of the released pods became ready; empty if one is not ready."""
     progressed: str = ""
     """The time at which a released pod became ready last."""
 

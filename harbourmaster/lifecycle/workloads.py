@@ -110,12 +110,7 @@ def desired_workload(
         pre_deployment_evaluations=metadata.pre_deployment_evaluations,
         post_deployment_evaluations=metadata.post_deployment_evaluations,
         metadata=metadata.metadata,
-        stages=metadata.stages,
-        stage_pause=metadata.stage_pause,
-        stages_on_first=metadata.stages_on_first,
-        stage_tasks=metadata.stage_tasks,
-        stage_evaluations=metadata.stage_evaluations,
-        stage_analyses=metadata.stage_analyses,
+        **metadata.stages,
     )
     plain = OwnerReference(
         api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid

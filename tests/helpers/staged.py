@@ -32,14 +32,14 @@ class Rollout(Walk):
         return pods_allowed(self.version, self.wanted)
 
     def look(self):
-        are_ready = self.ready and all(self.ready)
+        progressed = max(self.ready, default="")
         return StagedPods(
             wanted=self.wanted,
             are_others_serving=self.others,
             refusal=self.refusal,
             released=len(self.ready),
-            ready_since=max(self.ready) if are_ready else None,
-            progressed=max(self.ready, default=""),
+            ready_since=progressed if all(self.ready) else "",
+            progressed=progressed,
         )
 
     def release(self):

@@ -22,7 +22,6 @@ from harbourmaster.controller.lifecycle.staged_releases import (
     SELECTOR,
     StagedReleases,
     decode_staged,
-    versions_of_staged,
 )
 from harbourmaster.controller.lifecycle.started_pods import (
     decode_started,
@@ -209,7 +208,6 @@ class LifecycleCaches(Caches):
         self.staged_pods: Reflector[StagedPod] = self.cache(
             resources.PODS,
             decode_staged,
-            {BY_VERSION: versions_of_staged},
             label_selector=SELECTOR,
             name="staged-pods",
         )

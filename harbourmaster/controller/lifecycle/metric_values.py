@@ -92,7 +92,9 @@ class MetricValues:
             gated_pods=sum(pod.is_held for pod in caches.pods.store.values()),
             waiting_pods=_waiting_pods(caches),
             stages=Counter(
-                version.status.stage.state for version in workloads.values() if version.status.stage
+                version.status.stage.state
+                for version in workloads.values()
+                if version.status.stage and not version.status.is_finished
             ),
             excess_pods={
                 tuple(key.split("/")): number

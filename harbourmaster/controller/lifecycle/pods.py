@@ -224,8 +224,9 @@ class GatedPodReconciler:
         stage = version.status.stage
         if not is_staging(version):
             number = str(stage.number) if stage is not None and stage.number else ""
-        elif STAGED_LABEL not in pod.labels:
-            # Admission could not decide on it completely; the watch brings the change.
+        elif pod.labels.get(STAGED_LABEL) != STAGED:
+            # Admission could not decide on it completely; the watch brings the change. One with
+            # another value would not be counted.
             await self._releaser.label(pod, STAGED_LABEL, STAGED)
             return None
         elif not (number := await self._staged.take(pod, version)):

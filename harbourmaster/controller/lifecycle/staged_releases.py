@@ -7,11 +7,10 @@ brought yet are kept in memory, and a new leader lists the pods before its first
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 SELECTOR: Final = f"{STAGED_LABEL}={STAGED}"
 _BY_VERSION: Final = "version"
 _READY: Final = "Ready"
+_TRUE: Final = "True"
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 _UNSEEN_SECONDS: Final = 30.0
 """The time after which a release that the watch has not brought is looked for by a list."""
@@ -47,19 +47,13 @@ _UNSEEN_SECONDS: Final = 30.0
 class StagedPod(Struct, frozen=True, gc=False):
     """A pod with our label, as far as the stages of its version depend on it."""
 
-    namespace: str = ""
     uid: str = ""
     version: str = ""
-    """The name of its KeptnWorkloadVersion."""
+    """The key of its KeptnWorkloadVersion; empty if it names none."""
     is_released: bool = False
     is_over: bool = False
     """Whether it has ended or is being deleted."""
     ready_since: str = ""
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it takes a place of its stage."""
-        return self.is_released and not self.is_over
 
 
 class _Release(Struct, frozen=True, gc=False):
@@ -69,20 +63,6 @@ class _Release(Struct, frozen=True, gc=False):
     """The key of the pod."""
     time: float
     """The time of the request, or of the last list that had the pod."""
-    is_seen: bool
-    """Whether the watch has brought the pod, so that its absence means that it is gone."""
-
-
-class _Strategy(Struct, frozen=True, gc=False):
-    type: str = ""
-
-
-class _DeploymentSpec(Struct, frozen=True, gc=False):
-    strategy: _Strategy = _Strategy()
-
-
-class _Deployment(Struct, frozen=True, gc=False):
-    spec: _DeploymentSpec = _DeploymentSpec()
 
 
 class _Listed(Struct, frozen=True, gc=False):
@@ -96,27 +76,26 @@ def decode_staged(raw: msgspec.Raw | bytes) -> StagedPod:
     """Decode a pod with our label from its JSON. Raises msgspec.ValidationError."""
     pod = decode_object(raw)
     metadata, status = pod.metadata, pod.status
-    ready = next((state for state in status.conditions if state.type == _READY), None)
-    is_ready = ready is not None and ready.status == "True"
+    ready = [state for state in status.conditions if state.type == _READY and state.status == _TRUE]
     return StagedPod(
-        namespace=metadata.namespace,
         uid=metadata.uid,
-        version=_version_name(metadata),
+        version=_version_of(metadata),
         is_released=all(gate.name != GATE for gate in pod.spec.scheduling_gates),
         is_over=bool(metadata.deletion_timestamp) or status.phase in _ENDED,
-        ready_since=(ready.last_transition_time or "") if ready and is_ready else "",
+        ready_since=(ready[0].last_transition_time or "") if ready else "",
     )
 
 
-def versions_of_staged(pod: StagedPod) -> list[tuple[str, str]]:
-    """Return namespace and name of the pod's workload version, if it names one."""
-    return [(pod.namespace, pod.version)] if pod.version else []
+async def spec_of(client: Client, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    """Return the spec of an owner as it is now; empty if it is gone. Raises ApiError."""
+    owner = await fetch(client, SUPPORTED[kind], dict[str, Any], name, namespace)
+    return (owner or {}).get("spec") or {}
 
 
 def _leads_on(before: StagedPod | None, pod: StagedPod | None) -> bool:
     """Whether a change gives room to another pod, or completes a stage: a release does neither."""
     if before is None or pod is None:
-        return pod is None or pod.is_counted
+        return pod is None or (pod.is_released and not pod.is_over)
     return (before.uid, before.is_over, before.ready_since) != (
         pod.uid,
         pod.is_over,
@@ -124,13 +103,16 @@ def _leads_on(before: StagedPod | None, pod: StagedPod | None) -> bool:
     )
 
 
-def _is_overdue(release: _Release, now: float) -> bool:
-    return not release.is_seen and now - release.time > _UNSEEN_SECONDS
-
-
-def _version_name(metadata: Metadata) -> str:
+def _version_of(metadata: Metadata) -> str:
     described = workload_of(metadata.annotations, metadata.labels)
-    return names_of_pod(described).version if described is not None else ""
+    return f"{metadata.namespace}/{names_of_pod(described).version}" if described else ""
+
+
+def _drop(by_version: dict[str, dict[str, Any]], version: str, key: str) -> None:
+    of_version = by_version.get(version, {})
+    of_version.pop(key, None)
+    if not of_version:
+        by_version.pop(version, None)
 
 
 class StagedReleases:
@@ -141,7 +123,10 @@ class StagedReleases:
         self._caches = caches
         self._store = caches.staged_pods.store
         self._listing = asyncio.Lock()
+        # The pods as ``observe`` has counted them, and those of them that take the places of a
+        # stage: the times at which they became ready, by key of a version and of the pod.
         self._known: dict[str, StagedPod] = {}
+        self._counted: dict[str, dict[str, str]] = {}
         self.begin_term()
 
     def begin_term(self) -> None:
@@ -156,72 +141,82 @@ class StagedReleases:
         The pod keeps its place if its release fails, which is tried again. Raises ApiError.
         """
         await self._ensure_list(version)
-        version = self._caches.workload_versions.store.get(version.metadata.key) or version
-        stage = version.status.stage
+        key = version.metadata.key
+        version = self._caches.workload_versions.store.get(key) or version
+        stage, present = version.status.stage, self._present(pod.key, pod.uid)
         if stage is None:
             return ""
-        present = self._store.get(pod.key)
-        is_seen = present is not None and present.uid == pod.uid
-        is_released = is_seen and present is not None and present.is_released
-        if not is_released and pod.uid not in self._releases.get(version.metadata.key, {}):
+        is_taken = present is not None and present.is_released
+        if not is_taken and pod.uid not in self._releases.get(key, {}):
             if self.room(version) <= 0:
                 return ""
-            release = _Release(pod.key, asyncio.get_running_loop().time(), is_seen)
-            self._releases.setdefault(version.metadata.key, {})[pod.uid] = release
+            release = _Release(pod.key, asyncio.get_running_loop().time())
+            self._releases.setdefault(key, {})[pod.uid] = release
         return str(stage.number)
 
     def give_back(self, pod: Pod, version: WorkloadVersion) -> None:
         """Give the room of a pod that is gone to another one."""
-        self._releases.get(version.metadata.key, {}).pop(pod.uid, None)
+        _drop(self._releases, version.metadata.key, pod.uid)
 
     def seconds_to_list(self, version: WorkloadVersion) -> float | None:
         """Return when to ask again for room, because no event may come; else None."""
-        pending = self._releases.get(version.metadata.key, {}).values()
-        return None if all(release.is_seen for release in pending) else _UNSEEN_SECONDS + 1
+        return _UNSEEN_SECONDS + 1 if version.metadata.key in self._releases else None
 
     def room(self, version: WorkloadVersion) -> int:
         """Return how many more pods of a version with stages may be released."""
         allowed = pods_allowed(version, self._wanted(version))
-        released = sum(pod.is_counted for pod in self._pods(version))
-        pending = self._releases.get(version.metadata.key, {})
-        return 0 if allowed is None else allowed - released - len(pending)
+        return 0 if allowed is None else allowed - self._released(version)
+
+    def unready_pods(self, version: WorkloadVersion) -> list[Metadata]:
+        """Return the released pods of a version that are not ready."""
+        times = self._counted.get(version.metadata.key, {})
+        keys = sorted(key for key, ready_since in times.items() if not ready_since)
+        namespace = version.metadata.namespace
+        return [
+            Metadata(name=key.partition("/")[2], namespace=namespace, uid=self._known[key].uid)
+            for key in keys
+        ]
 
     def observe(self, keys: Collection[str]) -> set[str]:
         """Note what the watch has brought; return the keys of the versions that it may lead on."""
-        changed, leading = set(), set()
+        leading = set()
         for key in keys:
             before, pod = self._known.pop(key, None), self._store.get(key)
+            if before is not None:
+                _drop(self._counted, before.version, key)
+                if pod is None or pod.uid != before.uid:
+                    _drop(self._releases, before.version, before.uid)
             if pod is not None:
                 self._known[key] = pod
-            if pod != before:
-                versions = {
-                    f"{state.namespace}/{state.version}" for state in (before, pod) if state
-                }
-                changed |= versions
-                if _leads_on(before, pod):
-                    leading |= versions
-        for version in changed:
-            self._follow(self._releases.get(version, {}), keys)
+                if pod.is_released or pod.is_over:
+                    _drop(self._releases, pod.version, pod.uid)
+                if pod.is_released and not pod.is_over:
+                    self._counted.setdefault(pod.version, {})[key] = pod.ready_since
+            if _leads_on(before, pod):
+                leading |= {some.version for some in (before, pod) if some is not None}
         return leading
 
-    def _follow(self, releases: dict[str, _Release], keys: Collection[str]) -> None:
-        for uid, release in list(releases.items()):
-            if release.pod not in keys:
-                continue
-            pod = self._store.get(release.pod)
-            if pod is not None and pod.uid == uid:
-                releases[uid] = replace(release, is_seen=True)
-                if pod.is_released or pod.is_over:
-                    del releases[uid]
-            elif release.is_seen:
-                del releases[uid]
+    def _released(self, version: WorkloadVersion) -> int:
+        key = version.metadata.key
+        return len(self._counted.get(key, ())) + len(self._releases.get(key, ()))
+
+    def _present(self, key: str, uid: str) -> StagedPod | None:
+        pod = self._known.get(key)
+        return pod if pod is not None and pod.uid == uid else None
+
+    def _overdue(self, version: str, now: float) -> Iterator[str]:
+        """Return the uids of pods whose release is old, and not brought; the oldest come first."""
+        for uid, release in self._releases.get(version, {}).items():
+            if now - release.time <= _UNSEEN_SECONDS:
+                return
+            if self._present(release.pod, uid) is None:
+                yield uid
 
     async def _ensure_list(self, version: WorkloadVersion) -> None:
         """List the pods in a new term, and for a release that the watch does not bring."""
         async with self._listing:
             now = asyncio.get_running_loop().time()
-            pending = self._releases.get(version.metadata.key, {}).values()
-            if not self._is_listed or any(_is_overdue(release, now) for release in pending):
+            if not self._is_listed or any(self._overdue(version.metadata.key, now)):
                 await self._list(now)
                 self._is_listed = True
 
@@ -235,24 +230,22 @@ class StagedReleases:
                 metadata = _decode_listed(raw).metadata
                 notes = metadata.annotations
                 uids.add(metadata.uid)
-                present = self._store.get(metadata.key)
-                is_known = present is not None and present.uid == metadata.uid
                 if metadata.deletion_timestamp or not (STAGE_KEY in notes or was_released(notes)):
                     continue
-                if present is None or not is_known or not present.is_released:
-                    place = f"{metadata.namespace}/{_version_name(metadata)}"
-                    release = _Release(metadata.key, now, is_known)
-                    self._releases.setdefault(place, {})[metadata.uid] = release
+                present = self._present(metadata.key, metadata.uid)
+                if present is None or not present.is_released:
+                    release = _Release(metadata.key, now)
+                    self._releases.setdefault(_version_of(metadata), {})[metadata.uid] = release
             token = page.continue_token
             if not token:
                 break
-        for releases in self._releases.values():
-            for uid, release in list(releases.items()):
-                if _is_overdue(release, now):
-                    # One that is still there waits for its patch, which is tried again.
-                    releases[uid] = replace(release, time=now)
-                    if uid not in uids:
-                        del releases[uid]
+        for version in list(self._releases):
+            for uid in list(self._overdue(version, now)):
+                key = self._releases[version][uid].pod
+                _drop(self._releases, version, uid)
+                if uid in uids:
+                    # It waits for its patch, which is tried again.
+                    self._releases.setdefault(version, {})[uid] = _Release(key, now)
 
     async def look(self, version: WorkloadVersion, *, is_deployed: bool = False) -> StagedPods:
         """Return the pods of a version, and what its owner says of others.
@@ -261,19 +254,19 @@ class StagedReleases:
         for example because gates were switched off meanwhile. Raises ApiError.
         """
         await self._ensure_list(version)
-        counted = [pod for pod in self._pods(version) if pod.is_counted]
-        pending = self._releases.get(version.metadata.key, {})
-        times = [pod.ready_since for pod in counted]
-        are_ready = counted and not pending and all(times)
-        stage, wanted, refusal = version.status.stage, self._wanted(version), ""
-        released, ready_since = len(counted) + len(pending), max(times) if are_ready else None
+        key, stage, wanted = version.metadata.key, version.status.stage, self._wanted(version)
+        times = self._counted.get(key, {}).values()
+        progressed, released = max(times, default=""), self._released(version)
+        ready_since = progressed if all(times) and released == len(times) else ""
         if is_deployed and wanted is None:
             # A newer ReplicaSet wants no pods either.
             wanted = 0
         if is_deployed and stage is not None and wanted and released < wanted:
-            released, ready_since = wanted, max((*times, stage.since))
-        are_others_serving = any(self._has_others(version, *pair) for pair in self._owners(version))
+            released, ready_since = wanted, max(progressed, stage.since)
+        refusal, are_others_serving = "", False
         if stage is None:
+            owners = self._owners(version)
+            are_others_serving = any(self._has_others(version, *pair) for pair in owners)
             refusal = await self._refusal(version)
             if wanted and not are_others_serving and await self._is_behind(version):
                 wanted = None
@@ -283,7 +276,7 @@ class StagedReleases:
             refusal=refusal,
             released=released,
             ready_since=ready_since,
-            progressed=max(times, default=""),
+            progressed=progressed,
         )
 
     async def _is_behind(self, version: WorkloadVersion) -> bool:
@@ -299,10 +292,6 @@ class StagedReleases:
                 if live is None or live.metadata.generation != metadata.generation:
                     return True
         return False
-
-    def _pods(self, version: WorkloadVersion) -> tuple[StagedPod, ...]:
-        place = (version.metadata.namespace, version.metadata.name)
-        return self._caches.staged_pods.store.by_index(_BY_VERSION, place)
 
     def _owners(self, version: WorkloadVersion) -> Iterator[tuple[str, Owner]]:
         """Return the owners that work for a version, the newest first; no former ReplicaSets."""
@@ -357,13 +346,7 @@ class StagedReleases:
                 if above.kind == ROLLOUT:
                     return "a Rollout of Argo has steps of its own: use those"
                 if above.kind == DEPLOYMENT:
-                    deployment = await fetch(
-                        self._client,
-                        SUPPORTED[DEPLOYMENT],
-                        _Deployment,
-                        above.name,
-                        metadata.namespace,
-                    )
-                    if deployment is not None and deployment.spec.strategy.type == "Recreate":
+                    live = await spec_of(self._client, DEPLOYMENT, above.name, metadata.namespace)
+                    if (live.get("strategy") or {}).get("type") == "Recreate":
                         return "the strategy Recreate ends all former pods: use RollingUpdate"
         return ""

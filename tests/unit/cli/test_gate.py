@@ -698,6 +698,10 @@ PROMOTE = "gates.harbourmaster.dev/promote"
 STAGE = {"number": 1, "of": 3, "state": "Held", "wanted": 4, "allowed": 1, "released": 1}
 
 
+STAGES_AT = "metadata.annotations[gates.harbourmaster.dev/stages]: write numbers of pods or "
+STAGES_AT += "percentages that grow, for example 1, 25%, 100%"
+
+
 def staged_version(stage=STAGE, name="shop-waiter-1.0", stages="1, 50%", **status):
     made = version({**CHECKED, **({"stage": stage} if stage else {}), **status}, stages=stages)
     return made | {"metadata": {**made["metadata"], "name": name}}
@@ -779,8 +783,12 @@ async def test_a_stage_that_adds_no_pod_is_skipped_by_a_promotion(api, run):
             lambda api: put(api, WORKLOAD_VERSIONS, staged_version(status="Deprecated")),
             "its version is superseded",
         ),
+        (
+            lambda api: put(api, WORKLOAD_VERSIONS, staged_version(stages="2, 1")),
+            f"stage 1 adds no pods to those before it: {STAGES_AT}",
+        ),
     ],
-    ids=["no version", "no stages", "not begun", "completed", "superseded"],
+    ids=["no version", "no stages", "not begun", "completed", "superseded", "unreadable"],
 )
 async def test_a_promotion_without_a_stage_is_one_line(api, run, prepare, text):
     put(api, PODS, staged_pod())

@@ -83,17 +83,21 @@ def test_stages_are_kept_as_written_and_their_checks_are_lists():
     }
     keys = {f"gates.harbourmaster.dev/{key}": value for key, value in ours.items()}
     workload = workload_of({"keptn.sh/workload": "w", **keys}, {})
-    assert (workload.stages, workload.stage_pause) == ("1, 25%", "10m")
-    assert workload.stages_on_first
-    assert workload.stage_tasks == ("smoke",)
-    assert workload.stage_evaluations == ("e1", "e2")
-    assert workload.stage_analyses == ("error-rate",)
+    assert workload.stages == {
+        "stages": "1, 25%",
+        "stage_pause": "10m",
+        "stages_on_first": True,
+        "stage_tasks": ("smoke",),
+        "stage_evaluations": ("e1", "e2"),
+        "stage_analyses": ("error-rate",),
+    }
 
 
 def test_stages_are_annotations_of_bounded_length():
     stages = "gates.harbourmaster.dev/stages"
     on_first = {"gates.harbourmaster.dev/stages-on-first": "True"}
     workload = workload_of({"keptn.sh/workload": "w", **on_first}, {stages: "1"})
-    assert (workload.stages, workload.stages_on_first) == ("", False)
-    workload = workload_of({"keptn.sh/workload": "w", stages: "1," * 5000}, {})
-    assert workload.stages == "more than 4096 characters"
+    assert workload.stages == {}
+    workload = workload_of({"keptn.sh/workload": "w", **on_first, stages: "1," * 5000}, {})
+    assert workload.stages["stages"] == "more than 4096 characters"
+    assert not workload.stages["stages_on_first"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.gates.stages import PROMOTE_BY_KEY, PROMOTE_REASON_KEY
 from harbourmaster.lifecycle.machine import resume, supersede
 from harbourmaster.lifecycle.stages import is_staging, pods_allowed
 from harbourmaster.lifecycle.steps import Rules
@@ -121,7 +122,9 @@ def test_a_version_whose_stages_cannot_be_read_any_more_stays_where_it_is(field)
     change_spec(walk, **field)
     assert walk.allowed == 1
     walk.pass_stage()
-    assert (stage_of(walk), walk.allowed) == ((1, "Releasing"), 1)
+    assert (stage_of(walk), walk.allowed) == ((1, "Held"), 1)
+    assert "metadata.annotations[gates.harbourmaster.dev/stage" in walk.stage.message
+    assert stage_events(walk) == ["Started", "Held"]
     change_spec(walk, stages="1, 100%", stage_pause="")
     walk.go()
     assert stage_of(walk) == (2, "Releasing")
@@ -429,3 +432,21 @@ def test_other_stages_of_the_same_version_release_no_pod_unchecked(stages, numbe
     assert walk.allowed == 3
     walk.go()
     assert (walk.stage.number, walk.allowed) == (number, allowed)
+@pytest.mark.parametrize("number", ["9" * 5000, "\u0663", "-1", ""])
+def test_a_promotion_that_names_no_stage_is_ignored(number):
+    walk = held()
+    walk.promote(number)
+    walk.go()
+    assert (stage_of(walk), walk.stage.token) == ((1, "Held"), "")
+
+
+def test_a_promotion_by_a_user_without_a_guard_fills_no_status():
+    walk = held()
+    walk.promote(2, token="t" * 10_000)
+    walk.go()
+    assert (stage_of(walk), walk.stage.token) == ((1, "Held"), "")
+    notes = dict.fromkeys((PROMOTE_BY_KEY, PROMOTE_REASON_KEY), "x" * 100_000)
+    walk.promote(2, **notes)
+    walk.go()
+    assert stage_of(walk) == (2, "Releasing")
+    assert len(walk.stage.results[-1].message) < 3000

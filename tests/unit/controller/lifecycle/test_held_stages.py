@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
-    PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
     WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.controller.lifecycle.held_stages import HeldStages
 from harbourmaster.controller.lifecycle.metric_values import MetricValues
+from harbourmaster.controller.lifecycle.staged_releases import decode_staged
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.gates.owners import DEPLOYMENT
 from harbourmaster.lifecycle.model import (
@@ -23,7 +26,7 @@ from harbourmaster.lifecycle.model import (
     StageStatus,
     WorkloadVersionStatus,
 )
-from helpers.gated import PROD, keptn, owner_ref, pod, put
+from helpers.gated import PROD, keptn, owner_ref, pod
 from helpers.lifecycle import context_of
 from helpers.phased import NOW, STAMP, workload_version
 from helpers.signals import RecordedSignals
@@ -155,6 +158,22 @@ async def test_only_a_held_version_is_looked_at(server, life):
     assert not [request for request in server.requests[asked:] if request[1] == STATEFUL_SETS]
 
 
+async def test_no_metric_counts_a_version_that_was_superseded_while_it_was_held(server, life):
+    server.put(WORKLOAD_VERSIONS, put_stateful_set(server, 2))
+    life.sync()
+    await life.sweep()
+    assert MetricValues(life.caches).read_gauges().excess_pods == {KEY: 9}
+    reference = {"uid": "rs-2", "kind": "StatefulSet", "name": "cart"}
+    spec = {"app": "shop", "version": "1.0", "resourceReference": reference}
+    server.put(WORKLOADS, {"metadata": {"name": "shop-cart"}, "spec": spec})
+    server.remove(STATEFUL_SETS, "cart")
+    life.sync()
+    await life.sweep()
+    gauges = MetricValues(life.caches).read_gauges()
+    assert life.workload_version(NAME).status.status == "Deprecated"
+    assert (gauges.excess_pods, dict(gauges.stages)) == ({}, {})
+
+
 def member(name, version="2.0", ready="False"):
     """A staged pod of the StatefulSet that has a node."""
     made = pod(
@@ -172,10 +191,13 @@ def member(name, version="2.0", ready="False"):
 async def test_after_an_undo_the_pod_to_delete_is_named(api, client, policy):
     metadata = {"name": "cart", "namespace": PROD}
     api.put(STATEFUL_SETS, {"metadata": metadata, "spec": {"podManagementPolicy": policy}})
-    for name, *more in (("cart-11",), ("cart-10", "2.0", "True"), ("cart-9", "1.0")):
-        put(api, PODS, member(name, *more))
     signals = RecordedSignals()
-    reporter = HeldStages(context_of(client, now=lambda: NOW, signals=signals))
+    context = context_of(client, now=lambda: NOW, signals=signals)
+    for name, *more in (("cart-11",), ("cart-10", "2.0", "True"), ("cart-9", "1.0")):
+        raw = json.dumps(member(name, *more))
+        context.caches.staged_pods.store.put(f"{PROD}/{name}", decode_staged(raw))
+    context.caches.staged_releases.observe({"prod/cart-9", "prod/cart-10", "prod/cart-11"})
+    reporter = HeldStages(context)
     await reporter.report_stuck(held("ReplicaSet", "cart"))
     await reporter.report_stuck(held("StatefulSet", "cart"))
     if policy == "Parallel":

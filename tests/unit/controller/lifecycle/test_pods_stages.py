@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle import watches
-from harbourmaster.controller.lifecycle.staged_releases import SELECTOR
+from harbourmaster.controller.lifecycle.staged_releases import SELECTOR, StagedPod
 from harbourmaster.kube.errors import NotFoundError, UnreachableError
+from harbourmaster.lifecycle.model import StageStatus, WorkloadVersionStatus
 from helpers.gated import (
     CHECKED,
     MINE,
@@ -29,7 +32,8 @@ from helpers.gated import (
     version_there,
     waiting,
 )
-from helpers.lifecycle import RECONCILERS, running
+from helpers.lifecycle import RECONCILERS, context_of, running
+from helpers.phased import STAMP, workload_version
 
 STAGES = "gates.harbourmaster.dev/stages"
 STAGE = "gates.harbourmaster.dev/stage"
@@ -145,15 +149,45 @@ async def test_a_stage_releases_its_pods_which_bear_its_number(api, flawed):
     assert flawed.lists == 1
 
 
-async def test_a_pod_that_admission_did_not_label_gets_its_label_before_its_release(api, flawed):
+@pytest.mark.parametrize("label", [{}, {LABEL: "no"}])
+async def test_a_pod_that_admission_did_not_label_gets_its_label_before_its_release(
+    api, flawed, label
+):
     want(api, 4)
     bare = staged("waiter-1")
-    bare["metadata"]["labels"] = {"app": "shop"}
+    bare["metadata"]["labels"] = {"app": "shop", **label}
     make(api, bare)
     async with running(flawed, *MINE) as world:
         await begin(api, world)
         await world.until(lambda: not waiting(api))
     assert api.get(PODS, "waiter-1", PROD)["metadata"]["labels"] == {"app": "shop", LABEL: "true"}
+
+
+def seconds_per_pod(caches, number):
+    """The time in which a released pod comes and goes, and one that waits asks for room."""
+    releases, store = caches.staged_releases, caches.staged_pods.store
+    stage = StageStatus(number=2, of=2, state="Releasing")
+    version = workload_version(stages="100%", status=WorkloadVersionStatus(stage=stage))
+    counted = StagedPod(version=version.metadata.key, is_released=True, ready_since=STAMP)
+    places = [f"prod/canary-{index}" for index in range(number)]
+    begin = time.process_time()
+    for place in places:
+        store.put(place, replace(counted, uid=place))
+        releases.observe({place})
+        releases.room(version)
+    assert releases.room(version) == -number
+    for place in places:
+        store.remove(place)
+        releases.observe({place})
+    assert releases.room(version) == 0
+    return (time.process_time() - begin) / number
+
+
+async def test_the_cost_of_a_pod_does_not_grow_with_the_pods_of_its_version(client):
+    caches = context_of(client).caches
+    few, many = (min(seconds_per_pod(caches, number) for _ in range(3)) for number in (200, 4000))
+    assert many < 5 * few
+    assert (caches.staged_releases._counted, caches.staged_releases._releases) == ({}, {})
 
 
 @pytest.mark.parametrize("state", ["Completed", "Skipped", "Refused"])

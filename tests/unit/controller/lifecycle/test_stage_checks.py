@@ -84,8 +84,9 @@ def begin(server):
         server.put(WORKLOAD_VERSIONS, version)
         life = Mirrored(server, WorkloadVersionReconciler, now=Clock(), signals=signals)
         await life.sweep()
-        ready = StagedPod(namespace="prod", version=NAME, is_released=True, ready_since=STAMP)
+        ready = StagedPod(version=f"prod/{NAME}", is_released=True, ready_since=STAMP)
         life.caches.staged_pods.store.put("prod/canary", ready)
+        life.caches.staged_releases.observe({"prod/canary"})
         await life.sweep()
         return life
 
