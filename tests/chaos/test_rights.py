@@ -69,8 +69,8 @@ ACCOUNTS = {
     role: f"system:serviceaccount:{HOME}:harbourmaster-{role}" for role in ("webhook", "controller")
 }
 SHORT_LIVES = [
-    "--certificates-ca-lifetime-seconds=60",
-    "--certificates-leaf-lifetime-seconds=15",
+    "--certificates-ca-lifetime-seconds=120",
+    "--certificates-leaf-lifetime-seconds=30",
     "--certificates-publish-seconds=1",
 ]
 FEW_VERSIONS = ["--lifecycle-history-limit=2"]
