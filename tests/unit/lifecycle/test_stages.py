@@ -432,6 +432,8 @@ def test_other_stages_of_the_same_version_release_no_pod_unchecked(stages, numbe
     assert walk.allowed == 3
     walk.go()
     assert (walk.stage.number, walk.allowed) == (number, allowed)
+
+
 @pytest.mark.parametrize("number", ["9" * 5000, "\u0663", "-1", ""])
 def test_a_promotion_that_names_no_stage_is_ignored(number):
     walk = held()
