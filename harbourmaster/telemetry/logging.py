@@ -28,6 +28,8 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 MAX_ITEMS: Final = 64
 """Maximum number of members of a list or mapping."""
 _MAX_TRACEBACK_LINES: Final = 100
+_CLOSED: Final = "Fatal error on SSL protocol"
+"""The report of uvloop about a write to a connection that is closed."""
 _PLAIN: Final = (bool, int, float, type(None))
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -81,11 +83,13 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level, error = record.levelno, record.exc_info or None
-        if record.name == "asyncio" and error and isinstance(error[1], OSError):
-            # A peer closed a connection that no caller waits for any more.
-            level = logging.DEBUG
         try:
-            get_logger(record.name).log(level, record.getMessage(), exc_info=error)
+            text = record.getMessage()
+            is_closed = text.startswith(_CLOSED) or (error and isinstance(error[1], OSError))
+            if record.name == "asyncio" and is_closed:
+                # A peer closed a connection that no caller waits for any more.
+                level = logging.DEBUG
+            get_logger(record.name).log(level, text, exc_info=error)
         except Exception:  # noqa: BLE001 - a log line must not break what it reports
             self.handleError(record)
 

@@ -371,9 +371,7 @@ class Flow(Placed):
             raise
         finally:
             await asyncio.to_thread(self.process.stop)
-        # What uvloop says of closed connections is no fault of ours.
-        faults = [line for line in self.process.errors if "Fatal error on SSL" not in line]
-        assert not faults, "".join(faults)
+        assert not self.process.errors, "".join(self.process.errors)
 
     async def make(self, resource, name, spec=None, *, labels=None):
         """Create an object of any kind; ``clear`` deletes one without a namespace."""

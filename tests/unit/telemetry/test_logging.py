@@ -108,12 +108,19 @@ def test_the_standard_library_writes_the_same_lines(stream):
     )
 
 
-@pytest.mark.parametrize(("error", "is_logged"), [(ConnectionResetError(), 0), (ValueError(), 1)])
+@pytest.mark.parametrize(
+    ("message", "error", "is_logged"),
+    [
+        ("Future exception was never retrieved", ConnectionResetError(), False),
+        ("Fatal error on SSL protocol", RuntimeError("the handler is closed"), False),
+        ("Future exception was never retrieved", RuntimeError("the handler is closed"), True),
+    ],
+)
 def test_a_connection_that_a_peer_closes_while_nobody_waits_for_it_is_no_error(
-    stream, error, is_logged
+    stream, message, error, is_logged
 ):
     configure_logging(stream=stream)
-    context = {"message": "Future exception was never retrieved", "exception": error}
+    context = {"message": message, "exception": error}
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         loop.call_exception_handler(context)
     assert [line["level"] for line in lines(stream)] == ["error"] * is_logged
