@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.playground.commands import Component
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 GRACE_SECONDS = 5.0
 NODES_SECONDS = 60.0
 
