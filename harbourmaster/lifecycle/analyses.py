@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.evaluation import model as metrics
-from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import FAILED, PENDING, PROGRESSING, SUCCEEDED, WARNING
-from harbourmaster.lifecycle.tasks import owner_reference
+from harbourmaster.lifecycle.tasks import check_name, owner_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,12 +40,11 @@ def analysis_for(
     ends = [result.end_time for result in status.stage.results] if status.stage else []
     began = moment(ends[-1] if ends else status.deployment_start_time) or now
     began = min(began, now - timedelta(seconds=1))
-    seed = f"{metadata.uid}/{check_type}/{name}/{previous}"
     return {
         "apiVersion": "metrics.keptn.sh/v1",
         "kind": "Analysis",
         "metadata": {
-            "name": resource_name(NAME_LIMIT, NAME_LEAST, check_type, name, digits(seed)),
+            "name": check_name(metadata.uid, check_type, name, previous),
             "namespace": metadata.namespace,
             "ownerReferences": [owner_reference(version)],
         },

@@ -12,9 +12,8 @@ from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.evaluation.objectives import Progress, Result
 from harbourmaster.evaluation.targets import parse_target, shorten
-from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
-from harbourmaster.lifecycle.tasks import API, normal_duration, owner_reference
+from harbourmaster.lifecycle.tasks import API, check_name, normal_duration, owner_reference
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -70,12 +69,11 @@ def evaluation_for(
     """
     metadata = parent.metadata
     name = definition.metadata.name
-    seed = f"{metadata.uid}/{check_type}/{name}/{previous}"
     return {
         "apiVersion": API,
         "kind": "KeptnEvaluation",
         "metadata": {
-            "name": resource_name(NAME_LIMIT, NAME_LEAST, check_type, name, digits(seed)),
+            "name": check_name(metadata.uid, check_type, name, previous),
             "namespace": metadata.namespace,
             "ownerReferences": [owner_reference(parent)],
         },

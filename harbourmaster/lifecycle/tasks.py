@@ -113,7 +113,7 @@ def task_for(
     context = context_of(parent, check_type, carrier)
     spec = definition.spec
     metadata: dict[str, Any] = {
-        "name": task_name(owner.uid, check_type, definition.metadata.name, previous),
+        "name": check_name(owner.uid, check_type, definition.metadata.name, previous),
         "namespace": owner.namespace,
         "ownerReferences": [owner_reference(parent)],
     }
@@ -132,8 +132,8 @@ def task_for(
     }
 
 
-def task_name(owner_uid: str, check_type: str, definition: str, previous: str = "") -> str:
-    """Return the name of a version's task: the same in each pass, so that none is created twice."""
+def check_name(owner_uid: str, check_type: str, definition: str, previous: str = "") -> str:
+    """Return the name of a version's check: the same in each pass, so none is created twice."""
     suffix = digits(f"{owner_uid}/{check_type}/{definition}/{previous}")
     return resource_name(NAME_LIMIT, NAME_LEAST, check_type, definition, suffix)
 

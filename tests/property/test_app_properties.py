@@ -33,7 +33,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadSpec,
     WorkloadVersionStatus,
 )
-from harbourmaster.lifecycle.tasks import go_json, task_for, task_name
+from harbourmaster.lifecycle.tasks import check_name, go_json, task_for
 from helpers.phased import app_version, workload_version
 from helpers.properties import TIMEOUT, cases
 from helpers.tasks import (
@@ -183,7 +183,7 @@ def test_a_jobs_name_is_always_valid(name, previous):
 @some
 @given(name=names, check=st.sampled_from(["pre", "post", "promotion"]), previous=names)
 def test_a_tasks_name_is_always_valid(name, check, previous):
-    made_name = task_name("uid", check, name, previous)
+    made_name = check_name("uid", check, name, previous)
     assert len(made_name) <= 253
     assert SUBDOMAIN.fullmatch(made_name)
     assert made_name.startswith(f"{check}-")

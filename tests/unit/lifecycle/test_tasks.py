@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from harbourmaster.lifecycle.model import TaskContext
-from harbourmaster.lifecycle.tasks import context_text, go_json, task_for, task_name
+from harbourmaster.lifecycle.tasks import check_name, context_text, go_json, task_for
 from helpers.phased import app_version, workload_version
 from helpers.tasks import definition, read
 
@@ -22,14 +22,14 @@ def test_a_task_is_named_after_its_check_and_definition():
 
 
 def test_the_same_question_gives_the_same_name_and_another_one_another():
-    first = task_name("u", "pre", "entry")
-    assert task_name("u", "pre", "entry") == first
+    first = check_name("u", "pre", "entry")
+    assert check_name("u", "pre", "entry") == first
     different = [
-        task_name("v", "pre", "entry"),
-        task_name("u", "post", "entry"),
-        task_name("u", "pre", "exit"),
-        task_name("u", "pre", "entry", first),
-        task_name("u", "pre", "entry", task_name("u", "pre", "entry", first)),
+        check_name("v", "pre", "entry"),
+        check_name("u", "post", "entry"),
+        check_name("u", "pre", "exit"),
+        check_name("u", "pre", "entry", first),
+        check_name("u", "pre", "entry", check_name("u", "pre", "entry", first)),
     ]
     assert len({first, *different}) == 1 + len(different)
 

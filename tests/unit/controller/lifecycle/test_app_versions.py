@@ -26,7 +26,7 @@ from harbourmaster.kube.errors import (
     UnreachableError,
 )
 from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
-from harbourmaster.lifecycle.tasks import task_name
+from harbourmaster.lifecycle.tasks import check_name
 from helpers.fake_store import StatusError
 from helpers.phased import CHECKS, NOW, app_version, workload_version
 from helpers.simulated_server import Mirrored, Server, evaluation_definition, owner, task_definition
@@ -105,7 +105,7 @@ async def test_children_are_created_before_the_status_that_names_them(begin, ser
         "ReconcileTaskStatusChanged",
     ]
     named = [item.name for item in status_of(life).pre_deployment_task_status]
-    assert named == [task_name(f"uid-{NAME}", "pre", name) for name in "ab"]
+    assert named == [check_name(f"uid-{NAME}", "pre", name) for name in "ab"]
     assert sorted(named) == sorted(obj["metadata"]["name"] for obj in server.all(TASKS))
 
 
@@ -142,13 +142,13 @@ async def test_own_writes_that_the_watch_has_not_brought_are_waited_for(begin, s
 
 
 async def test_a_name_that_a_stranger_has_is_not_taken(begin, server):
-    taken = task_name(f"uid-{NAME}", "pre", "a")
+    taken = check_name(f"uid-{NAME}", "pre", "a")
     owner = {"kind": "KeptnAppVersion", "name": NAME, "uid": "another", "controller": True}
     metadata = {"name": taken, "ownerReferences": [owner]}
     server.put(TASKS, {"metadata": metadata, "spec": {"taskDefinition": "a"}})
     life = begin(app_version(pre_deployment_tasks=("a",)))
     await life.sweep()
-    assert status_of(life).pre_deployment_task_status[0].name == task_name(
+    assert status_of(life).pre_deployment_task_status[0].name == check_name(
         f"uid-{NAME}", "pre", "a", taken
     )
 
@@ -163,7 +163,7 @@ async def test_a_deleted_task_is_made_anew(begin, server):
     await life.sweep()
     assert server.seen("get", TASKS) == [name]
     (second,) = server.all(TASKS)
-    assert second["metadata"]["name"] == task_name(f"uid-{NAME}", "pre", "a", name)
+    assert second["metadata"]["name"] == check_name(f"uid-{NAME}", "pre", "a", name)
     assert status_of(life).pre_deployment_task_status[0].name == second["metadata"]["name"]
 
 
@@ -180,7 +180,7 @@ async def test_a_task_that_only_the_mirror_lacks_is_not_made_anew(begin, server)
 
 async def test_a_refused_creation_is_told_once_and_delays_no_other(begin, server):
     error = StatusError(403, "keptntasks is forbidden")
-    server.refusals[TASKS, task_name(f"uid-{NAME}", "pre", "b")] = error
+    server.refusals[TASKS, check_name(f"uid-{NAME}", "pre", "b")] = error
     life = begin(app_version(pre_deployment_tasks=("a", "b")))
     for _ in range(3):
         with pytest.raises(ForbiddenError):
