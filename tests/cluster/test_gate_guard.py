@@ -152,9 +152,8 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(pods):
     )
 
 
-@pytest.mark.claim("O4")
-def test_nobody_else_asks_for_repeated_checks_or_does_it_in_another_name(pods, namespace, kubectl):
-    pods.until_in_force()
+def create_version(kubectl, namespace):
+    """A version that exists, and that jane may patch."""
     version = {
         "apiVersion": "lifecycle.keptn.sh/v1",
         "kind": "KeptnWorkloadVersion",
@@ -170,6 +169,13 @@ def test_nobody_else_asks_for_repeated_checks_or_does_it_in_another_name(pods, n
     rule = {"apiGroups": ["lifecycle.keptn.sh"], "resources": ["*"], "verbs": ["patch"]}
     role = role_of("Role", editor, rule)
     create(kubectl, version, role, role_binding("editor", namespace, "jane", "editor", "Role"))
+    return version
+
+
+@pytest.mark.claim("O4")
+def test_nobody_else_asks_for_repeated_checks_or_does_it_in_another_name(pods, namespace, kubectl):
+    pods.until_in_force()
+    version = create_version(kubectl, namespace)
 
     def ask(user, by, label="1"):
         """Dry-run a request of a user; ``by`` is who it says asks."""
@@ -191,21 +197,7 @@ def test_nobody_else_asks_for_repeated_checks_or_does_it_in_another_name(pods, n
 
 def test_users_who_can_release_end_a_stage_in_their_own_name(pods, namespace, kubectl):
     pods.until_in_force()
-    version = {
-        "apiVersion": "lifecycle.keptn.sh/v1",
-        "kind": "KeptnWorkloadVersion",
-        "metadata": {"name": "shop-cart-1.0", "namespace": namespace},
-        "spec": {
-            "app": "shop",
-            "version": "1.0",
-            "workloadName": "shop-cart",
-            "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "cart"},
-        },
-    }
-    editor = {"name": "editor", "namespace": namespace}
-    rule = {"apiGroups": ["lifecycle.keptn.sh"], "resources": ["*"], "verbs": ["patch"]}
-    role = role_of("Role", editor, rule)
-    create(kubectl, version, role, role_binding("editor", namespace, "jane", "editor", "Role"))
+    version = create_version(kubectl, namespace)
 
     def ask(user, by):
         """Dry-run a promotion by a user; ``by`` is who it says asks."""
