@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.kube.event_series import ObjectReference
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
 
 T = TypeVar("T")
+
+
+class _Object(Struct, frozen=True, gc=False):
+    metadata: Metadata
+
+
+_decode: Final = msgspec.json.Decoder(_Object).decode
 
 
 class OwnWrites:
@@ -60,6 +68,11 @@ def decode_object(resource: Resource, raw: msgspec.Raw | bytes) -> dict[str, Any
     obj: dict[str, Any] = msgspec.json.decode(raw)
     obj["metadata"].pop("managedFields", None)
     return {**obj, **resource.type_fields}
+
+
+def decode_metadata(raw: msgspec.Raw | bytes) -> Metadata:
+    """Return the metadata of an object, of which nothing else is read. Raises MsgspecError."""
+    return _decode(raw).metadata
 
 
 def data_of(secret: Mapping[str, Any] | None) -> dict[str, bytes]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-from msgspec import Struct
-
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS
+from harbourmaster.controller.objects import decode_metadata
 from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.analyses import pods_pattern
@@ -27,13 +24,6 @@ _LONGEST_BASE: Final = 58
 _RANDOM: Final = "[a-z0-9]+"
 
 
-class _Pod(Struct, frozen=True, gc=False):
-    metadata: Metadata
-
-
-_decode: Final = msgspec.json.Decoder(_Pod).decode
-
-
 async def pods_to_compare(
     client: Client, caches: LifecycleCaches, version: WorkloadVersion
 ) -> dict[str, str]:
@@ -48,15 +38,15 @@ async def pods_to_compare(
     sets = [owner for kind, owner in owners.values() if kind == REPLICA_SET]
     for owner in sets:
         alike = caches.alike_replica_sets(owner)
-        own.add(_generated(owner))
-        former.update(_generated(other) for other in alike if other.metadata.uid not in recorded)
+        own.add(_name_base(owner))
+        former |= {_name_base(sibling) for sibling in alike if sibling.metadata.uid not in recorded}
     if sets or not owners:
         return {"pods": pods_pattern(own, _RANDOM), "oldPods": pods_pattern(former, _RANDOM)}
     namespace = version.metadata.namespace
     page = await client.list(
         PODS, namespace, label_selector=REVISION_LABEL, metadata_only=True, limit=0
     )
-    for metadata in (_decode(raw).metadata for raw in page.items):
+    for metadata in map(decode_metadata, page.items):
         if metadata.controller is not None and metadata.controller.uid in owners:
             described = workload_of(metadata.annotations, metadata.labels)
             is_own = described and names_of_pod(described).version == version.metadata.name
@@ -64,6 +54,6 @@ async def pods_to_compare(
     return {"pods": pods_pattern(own), "oldPods": pods_pattern(former)}
 
 
-def _generated(replica_set: Owner) -> str:
+def _name_base(replica_set: Owner) -> str:
     """Return the beginning of the names of a ReplicaSet's pods."""
     return f"{replica_set.metadata.name}-"[:_LONGEST_BASE]

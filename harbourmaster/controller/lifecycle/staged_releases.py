@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.owners import Owner, rank
 from harbourmaster.controller.lifecycle.writes import fetch
+from harbourmaster.controller.objects import decode_metadata
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, SUPPORTED
 from harbourmaster.gates.release import was_released
@@ -29,6 +29,8 @@ from harbourmaster.lifecycle.workloads import has_observed, names_of_pod, record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+    import msgspec
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.kube.client import Client
@@ -63,13 +65,6 @@ class _Release(Struct, frozen=True, gc=False):
     """The key of the pod."""
     time: float
     """The time of the request, or of the last list that had the pod."""
-
-
-class _Listed(Struct, frozen=True, gc=False):
-    metadata: Metadata
-
-
-_decode_listed: Final = msgspec.json.Decoder(_Listed).decode
 
 
 def decode_staged(raw: msgspec.Raw | bytes) -> StagedPod:
@@ -227,7 +222,7 @@ class StagedReleases:
                 PODS, label_selector=SELECTOR, metadata_only=True, continue_token=token
             )
             for raw in page.items:
-                metadata = _decode_listed(raw).metadata
+                metadata = decode_metadata(raw)
                 notes = metadata.annotations
                 uids.add(metadata.uid)
                 if metadata.deletion_timestamp or not (STAGE_KEY in notes or was_released(notes)):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.times import moment
+from harbourmaster.controller.objects import decode_metadata
 from harbourmaster.placement.model import ApplicationStatus, ClusterStatus
 
 if TYPE_CHECKING:
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
 
@@ -22,13 +22,6 @@ Status = TypeVar("Status", ApplicationStatus, ClusterStatus)
 
 QUIET: Final = timedelta(seconds=10)
 """For which another failed try is not written."""
-
-
-class _Stored(Struct, frozen=True):
-    metadata: Metadata
-
-
-_decode: Final = msgspec.json.Decoder(_Stored).decode
 
 
 async def write(
@@ -45,7 +38,7 @@ async def write(
     raw = await client.patch(
         resource, metadata.name, MergePatch(value), metadata.namespace, subresource=subresource
     )
-    return _decode(raw).metadata
+    return decode_metadata(raw)
 
 
 def changes(before: Struct, after: Struct) -> dict[str, Any]:
