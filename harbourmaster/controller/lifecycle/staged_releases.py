@@ -24,7 +24,7 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.gated_pods import decode_object
 from harbourmaster.lifecycle.stages import pods_allowed
 from harbourmaster.lifecycle.steps import StagedPods
-from harbourmaster.lifecycle.workload_owners import describe_owners
+from harbourmaster.lifecycle.workload_owners import SHARING_ADVICE, describe_owners
 from harbourmaster.lifecycle.workloads import has_observed, names_of_pod, recorded_owners
 
 if TYPE_CHECKING:
@@ -330,10 +330,10 @@ class StagedReleases:
         metadata, spec = version.metadata, version.spec
         workload = self._caches.workloads.store.get(f"{metadata.namespace}/{spec.workload_name}")
         if shared := describe_owners(workload):
-            return f"{shared}: give each its own keptn.sh/workload"
+            return f"{shared}: {SHARING_ADVICE}"
         place = (metadata.namespace, metadata.name)
         if any(pod.is_in_scheduler for pod in self._caches.pods.store.by_index(_BY_VERSION, place)):
-            return "its pods wait in a scheduler: set webhook.gates to gate"
+            return "its pods wait in a scheduler: set gating to schedulingGates"
         for _, owner in self._owners(version):
             if owner.spec.kept_pods is None:
                 return "the update strategy OnDelete replaces no pods: use RollingUpdate"
