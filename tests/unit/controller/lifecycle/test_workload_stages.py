@@ -14,7 +14,9 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
+from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.lifecycle.model import AppVersionStatus, ResourceReference
+from harbourmaster.webhook.settings import FIRST_WITH_GATES, gating_of
 from helpers.phased import NOW, app_version, workload_version
 from helpers.simulated_server import Mirrored, Server, owner
 
@@ -163,6 +165,28 @@ async def test_owners_with_other_strategies_refuse_stages(server, life, kind, ch
     assert stage.state == "Refused"
     assert stage.message.startswith(reason)
     assert "WorkloadStageRefused" in begun.signals.reasons
+
+
+async def test_pods_that_wait_in_a_scheduler_refuse_stages(server, life):
+    server.put(STATEFUL_SETS, owner("cart", uid="s-1", wanted=4, replicas=4))
+    begun = life("StatefulSet")
+    keys = {"keptn.sh/app": "shop", "keptn.sh/workload": "cart", "keptn.sh/version": "2.0"}
+    pod = Pod("cart-3", "prod", annotations=keys, is_in_scheduler=True)
+    begun.caches.pods.store.put(pod.key, pod)
+    await begun.sweep()
+    stage = begun.workload_version(NAME).status.stage
+    assert stage.state == "Refused"
+    setting = stage.message.partition("set ")[2].split(" to ")
+    assert setting == ["gating", gating_of(FIRST_WITH_GATES)]
+
+
+async def test_a_rollout_of_argo_refuses_stages(server, life):
+    obj = replica_set("cart-1", "s-1", 1)
+    obj["metadata"]["ownerReferences"][0]["kind"] = "Rollout"
+    server.put(REPLICA_SETS, obj)
+    begun = life("ReplicaSet", reference="cart-1")
+    await begun.sweep()
+    assert begun.workload_version(NAME).status.stage.message.startswith("a Rollout of Argo")
 
 
 async def test_pods_that_came_without_a_gate_end_the_stages(server, life):
