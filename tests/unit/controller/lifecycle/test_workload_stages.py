@@ -12,6 +12,7 @@ from harbourmaster.api.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
     WORKLOAD_VERSIONS,
+    WORKLOADS,
 )
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.lifecycle.gated_pods import Pod
@@ -165,6 +166,25 @@ async def test_owners_with_other_strategies_refuse_stages(server, life, kind, ch
     assert stage.state == "Refused"
     assert stage.message.startswith(reason)
     assert "WorkloadStageRefused" in begun.signals.reasons
+
+
+async def test_two_owners_of_one_workload_refuse_stages(server, life):
+    server.put(STATEFUL_SETS, owner("cart", uid="s-1", wanted=4, replicas=4))
+    others = {"gates.harbourmaster.dev/other-owners": '{"s-2": ["1.0", ""]}'}
+    references = [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": uid}
+        for name, uid in (("cart", "s-1"), ("cart-two", "s-2"))
+    ]
+    metadata = {"name": "shop-cart", "annotations": others, "ownerReferences": references}
+    followed = {"uid": "s-1", "kind": "StatefulSet", "name": "cart"}
+    spec = {"app": "shop", "version": "2.0", "resourceReference": followed}
+    workload = {"metadata": metadata, "spec": spec, "status": {"owners": ["s-1", "s-2"]}}
+    server.put(WORKLOADS, workload)
+    begun = life("StatefulSet")
+    await begun.sweep()
+    stage = begun.workload_version(NAME).status.stage
+    assert stage.state == "Refused"
+    assert "StatefulSet cart (version 2.0), StatefulSet cart-two (version 1.0)" in stage.message
 
 
 async def test_pods_that_wait_in_a_scheduler_refuse_stages(server, life):
