@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Generator
 from http import HTTPStatus
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.tokens import Sealer
     from harbourmaster.dashboard.visibility import UserAccess, Visibility
+    from harbourmaster.kube.client import Client
 
 COOKIE: Final = "harbourmaster"
 _USER: Final = web.RequestKey("user", User)
@@ -86,18 +88,19 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 class ReadSources(Protocol):
     """A function that returns the current sources."""
 
-    def __call__(self, *, counts: bool, pod: str = "") -> Awaitable[PageSources]:
-        """Return the sources, with ``counts`` of pods, and the pod with the key ``pod``."""
+    def __call__(self, *, counts: bool) -> Awaitable[PageSources]:
+        """Return the sources, with ``counts`` of pods."""
 
 
 class Dashboard:
     """The application that answers requests."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to read, for whom and how
         self,
         sources: ReadSources,
         access: UserAccess,
         sealer: Sealer,
+        client: Client,
         *,
         is_tls: bool,
         proxies: Sequence[str] = (),
@@ -107,6 +110,7 @@ class Dashboard:
         self._read_sources = sources
         self._access = access
         self._sealer = sealer
+        self._client = client
         self._is_tls = is_tls
         self._proxies = parse_networks(proxies)
         self._now = now
@@ -255,10 +259,9 @@ class Dashboard:
         async def handle(request: web.Request) -> web.Response:
             query = replace(read_query(request.query), **request.match_info)
             sources, visible = await self._read_visible(request, page, query.namespace)
-            if page.reads_pod:
-                sources = await self._read_sources(
-                    counts=False, pod=f"{query.namespace}/{query.name}"
-                )
+            if page.reads is not None:
+                read = await page.reads(self._client, sources, visible, query)
+                sources = dataclasses.replace(sources, read=read)
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await run_sliced(view)

@@ -30,6 +30,7 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gates import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
+from harbourmaster.dashboard.reads import Reads, read_pod
 from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
@@ -55,8 +56,8 @@ class Page(Struct, frozen=True):
     """Kinds that the page also shows if the user may list them."""
     counts: bool = False
     """Whether the page shows how many pods policies select."""
-    reads_pod: bool = False
-    """Whether the page is about one pod, which is read from the API server."""
+    reads: Reads | None = None
+    """Reads from the API server what the page shows besides the caches."""
 
     @property
     def kinds(self) -> tuple[Resource, ...]:
@@ -149,7 +150,7 @@ _POD: Final = replace(
     path=f"{policies.PODS_PATH}{_ONE}",
     build=policies.pod,
     besides=(*_PODS.besides, *gates.NEEDED, *DETAILS),
-    reads_pod=True,
+    reads=read_pod,
 )
 BY_NAME: Final = {page.name: page for page in (*PAGES, APPLICATION_PAGE, _PODS, _POD)}
 

@@ -7,7 +7,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import PODS
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.dashboard.app import Dashboard
 from harbourmaster.dashboard.tokens import Sealer
@@ -20,8 +19,6 @@ from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from msgspec import Raw
 
     from harbourmaster.certs.reload import CertificateHolder
     from harbourmaster.dashboard.caches import DashboardCaches
@@ -53,7 +50,6 @@ class DashboardServer:
     ) -> None:
         if certificate is None and not settings.is_local:
             raise ValueError("without a certificate it is served to this machine only")
-        self._client = client
         self._settings = settings
         self._caches = caches
         self._certificate = certificate
@@ -66,6 +62,7 @@ class DashboardServer:
             self._read_sources,
             access,
             self._sealer,
+            client,
             is_tls=certificate is not None,
             proxies=settings.trusted_proxies,
         )
@@ -112,16 +109,9 @@ class DashboardServer:
         finally:
             await site.stop()
 
-    async def _read_sources(self, *, counts: bool, pod: str = "") -> PageSources:
-        pods: tuple[Raw, ...] = ()
-        if pod in self._caches.pods.store:
-            # The controller has the permission to list pods, not to get one.
-            namespace, name = pod.split("/")
-            selector = f"metadata.name={name}"
-            pods = (await self._client.list(PODS, namespace, field_selector=selector)).items
+    async def _read_sources(self, *, counts: bool) -> PageSources:
         return await self._caches.sources(
             counts=counts,
-            pod=next(iter(pods), None),
             rules=self._rules,
             definition_namespaces=self._definition_namespaces,
         )

@@ -37,8 +37,6 @@ from harbourmaster.policies.pods import PodView
 if TYPE_CHECKING:
     import asyncio
 
-    from msgspec import Raw
-
     from harbourmaster.api.resources import Resource
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.gates.waits import WaitItem
@@ -155,8 +153,8 @@ class PageSources:
     definition_namespaces: tuple[str, ...] = ()
     """The namespaces whose definitions and metrics serve all other namespaces."""
 
-    pod: bytes | Raw | None = None
-    """The pod that a page is about, in JSON."""
+    read: Any = None
+    """The result of ``Page.reads``; None for a page without."""
 
     def of(self, kind: Resource) -> Source[Any] | None:
         """Return the source of a kind, or None if its controller is off."""

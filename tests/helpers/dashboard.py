@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 from multidict import CIMultiDict
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard.app import Dashboard
 from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod
@@ -111,7 +112,8 @@ class Filled(LifecycleStores):
             for field, manager, age in managed
         ]
         metadata = {"labels": labels, "creationTimestamp": self.ago(600), "managedFields": fields}
-        self.raw_pods[key] = msgspec.json.encode({"metadata": metadata, "spec": spec})
+        raw = {"metadata": {"name": key.partition("/")[2], **metadata}, "spec": spec}
+        self.client.put(PODS, namespace, raw)
         self.counter.outdate()
 
     def policy(self, namespace, name, number=0, **spec):
@@ -302,6 +304,7 @@ async def serve_dashboard(
         filled.world,
         access or StubAccess(),
         Sealer(lambda: clock().timestamp()),
+        filled.client,
         is_tls=tls is not None,
         now=clock,
     )

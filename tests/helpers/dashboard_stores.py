@@ -14,6 +14,7 @@ from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.release import CHECKS_KEY
 from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
+from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_pod
@@ -59,6 +60,37 @@ class StaticWaits:
         return self.found.get(namespace, {})
 
 
+class StubClient:
+    """The lists of an API server, from raw objects; ``faults`` are errors by plural."""
+
+    def __init__(self):
+        self.objects = {}
+        self.faults = {}
+        self.asked = []
+
+    def put(self, resource, namespace, raw):
+        self.objects.setdefault((resource.plural, namespace), []).append(raw)
+
+    async def list(self, resource, namespace, *, field_selector="", limit=500, **_):
+        self.asked.append((resource.plural, namespace, field_selector))
+        if fault := self.faults.get(resource.plural):
+            raise fault
+        terms = [term.split("=") for term in field_selector.split(",") if term]
+        fitting = [
+            raw
+            for raw in self.objects.get((resource.plural, namespace), ())
+            if all(_field(raw, path) == value for path, value in terms)
+        ]
+        items = tuple(msgspec.Raw(msgspec.json.encode(raw)) for raw in fitting[:limit])
+        return ListPage(items, "1", "more" if len(fitting) > limit else "")
+
+
+def _field(raw, path):
+    for name in path.split("."):
+        raw = raw.get(name, "")
+    return raw
+
+
 class Stores:
     """``put`` and ``remove`` tell open pages, as mirrors do."""
 
@@ -86,7 +118,7 @@ class Stores:
         self.waits = StaticWaits()
         self.pods = Store()
         self.sources["labels"] = StaticSource(self.pods)
-        self.raw_pods = {}
+        self.client = StubClient()
         self.rules = GateWaitRules(max_age_seconds=max_age)
         self.dashboard = None
         self.counter = PodCounter(
@@ -99,11 +131,10 @@ class Stores:
             self.sources["namespaces"].store.get,
         )
 
-    async def world(self, *, counts=True, pod=""):
+    async def world(self, *, counts=True, read=None):
         match_counts = await self.counter.counts() if counts else MatchCounts()
-        raw = self.raw_pods.get(pod)
         return PageSources(
-            **self.sources, waits=self.waits, counts=match_counts, rules=self.rules, pod=raw
+            **self.sources, waits=self.waits, counts=match_counts, rules=self.rules, read=read
         )
 
     def put(self, source, obj, key=None):

@@ -312,10 +312,11 @@ def pod(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> PodPage | None:
     """Build the page of the pod in the sources; None without it."""
-    view = KINDS["", "v1", "Pod"].read(sources.pod) if sources.pod else None
-    if sources.pod is None or view is None:
+    raw: bytes | msgspec.Raw | None = sources.read
+    view = KINDS["", "v1", "Pod"].read(raw) if raw else None
+    if raw is None or view is None:
         return None
-    metadata = msgspec.json.decode(sources.pod)["metadata"]
+    metadata = msgspec.json.decode(raw)["metadata"]
     candidates = [ExplainedPolicy(policy.compiled) for policy in visible_policies(sources, visible)]
     options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.has_gates))
     labels = lookup(sources.namespaces, query.namespace) or {}

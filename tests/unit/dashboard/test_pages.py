@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.applications import MOST, WIDTH, application, phase_rows, steps
 from harbourmaster.dashboard.query import PageQuery
+from harbourmaster.dashboard.reads import read_pod
 from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
@@ -301,6 +301,12 @@ async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(stor
     assert (await run_sliced(making)).total == 2 * policies.SLICE + 1
 
 
+async def pod_page(stores, query):
+    sources = await stores.world()
+    raw = await read_pod(stores.client, sources, ALL, query)
+    return policies.pod(await stores.world(read=raw), ALL, query, NOW)
+
+
 async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores, assert_golden):
     stores.namespace("shop")
     stores.policy("shop", "keep-cart", 0)
@@ -321,7 +327,7 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores, assert
         tolerations=[toleration, extra],
     )
     query = PageQuery(namespace="shop", name="cart-1")
-    page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
+    page = await pod_page(stores, query)
     assert_golden(to_builtins(page))
     assert policies.pod(await stores.world(), ALL, query, NOW) is None
 
@@ -329,12 +335,11 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(stores, assert
 async def test_a_field_manager_without_a_time_is_the_oldest(stores):
     managed = (("schedulerName", "unknown", 60), ("schedulerName", "dated", 600))
     stores.pod("shop", {}, "cart-1", managed, schedulerName="other")
-    raw = msgspec.json.decode(stores.raw_pods["shop/cart-1"])
+    (raw,) = stores.client.objects["pods", "shop"]
     del raw["metadata"]["managedFields"][0]["time"]
     query = PageQuery(namespace="shop", name="cart-1")
     for state in ("dated", "unknown"):
-        stores.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
-        page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
+        page = await pod_page(stores, query)
         assert [field.manager["manager"] for field in page.fields] == [state]
         del raw["metadata"]["managedFields"][1:]
 
@@ -343,7 +348,7 @@ async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(stor
     stores.policy("shop", "keep-cart", 0)
     stores.pod("shop", {"app": "cart"}, "cart-1")
     query = PageQuery(namespace="shop", name="cart-1")
-    page = policies.pod(await stores.world(pod="shop/cart-1"), ALL, query, NOW)
+    page = await pod_page(stores, query)
     assert page.policies != ()
     assert page.fields == ()
 
