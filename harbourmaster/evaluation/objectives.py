@@ -123,6 +123,8 @@ class Progress(Struct, frozen=True, gc=False):
     tries: int = 0
     results: dict[str, Result] = {}
     state: str = PENDING
+    measured: dict[str, str] = {}
+    """The targets of the objectives that the last measurement read, by the keys of results."""
 
     @property
     def is_over(self) -> bool:
@@ -147,15 +149,17 @@ def measure(
     Objectives that were met are not read again, unless ``is_sticky`` is false: then one measurement
     must meet all.
     """
-    results = {}
+    results, measured = {}, {}
     for key, objective in by_result_key(objectives).items():
         before = progress.results.get(key)
         if is_sticky and before is not None and is_still_met(objective, before):
             results[key] = before
         else:
             results[key] = judge(objective, read(objective))
+            measured[key] = objective.target
     is_met = all(result.status == SUCCEEDED for result in results.values())
-    return Progress(progress.tries + 1, results, SUCCEEDED if is_met else PROGRESSING)
+    state = SUCCEEDED if is_met else PROGRESSING
+    return Progress(progress.tries + 1, results, state, measured)
 
 
 def fail_after_tries(progress: Progress) -> Progress:

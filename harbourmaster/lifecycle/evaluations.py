@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import invalid
-from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.evaluation.objectives import Progress, Result
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
+from harbourmaster.evaluation.objectives import Progress, Result, is_inconclusive
 from harbourmaster.evaluation.targets import parse_target, shorten
-from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
+from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion, Tries, Try
 from harbourmaster.lifecycle.tasks import API, check_name, normal_duration, owner_reference
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ INTERVAL: Final = "5s"
 """Default of the schema."""
 SHORTEST: Final = 1.0
 """Minimum seconds between two measurements, because each of them is a write."""
+MOST_TRIES: Final = 20
+"""Maximum recorded measurements of an objective, because every watch gets them."""
+MOST_OF_ALL: Final = 400
+"""Maximum recorded measurements of an evaluation, with at least one of each objective."""
 _TOO_SHORT: Final = "is shorter than 1s, so 1s is used"
 
 
@@ -158,6 +162,29 @@ def progress_of(status: EvaluationStatus) -> Progress:
         },
         state=status.overall_status,
     )
+
+
+def record_tries(status: EvaluationStatus, after: Progress, now: datetime) -> dict[str, Tries]:
+    """Return the recorded measurements, with those that ``after`` adds to the status.
+
+    Only the newest of an objective are kept, and fewer where there are many objectives.
+    """
+    if not after.measured:
+        return status.measurements
+    most = max(min(MOST_TRIES, MOST_OF_ALL // len(after.results)), 1)
+    recorded = {key: status.measurements.get(key, Tries()) for key in after.results}
+    for key, target in after.measured.items():
+        result = after.results[key]
+        made = Try(
+            number=after.tries,
+            time=format_rfc3339(now),
+            status=result.status,
+            value=result.value,
+            message=shorten(result.message) if is_inconclusive(result) else "",
+        )
+        tries = (*recorded[key].tries, made)[-most:]
+        recorded[key] = Tries(target=shorten(target), tries=tries)
+    return {key: tries for key, tries in recorded.items() if tries.tries}
 
 
 def _of(parent: Version) -> dict[str, str]:

@@ -445,6 +445,24 @@ class Measurement(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     message: str = ""
 
 
+class Try(_Wire, frozen=True, kw_only=True):
+    """A measurement of an objective; ``number`` counts those of its evaluation, from 1 on."""
+
+    number: int
+    time: str
+    status: str
+    value: str = ""
+    message: str = ""
+    """Why there is no usable value."""
+
+
+class Tries(_Wire, frozen=True, kw_only=True):
+    """The last measurements of an objective, the newest last, and the target of the newest."""
+
+    target: str = ""
+    tries: tuple[Try, ...] = ()
+
+
 class EvaluationStatus(_Wire, frozen=True, kw_only=True):
     """The status of a KeptnEvaluation. The schema requires the first three fields."""
 
@@ -454,6 +472,8 @@ class EvaluationStatus(_Wire, frozen=True, kw_only=True):
     overall_status: str = field(default_factory=lambda: PENDING)
     start_time: str = ""
     end_time: str = ""
+    measurements: dict[str, Tries] = {}
+    """The records of the objectives, by the keys of ``evaluation_status``. Ours."""
 
 
 class Evaluation(_Wire, frozen=True, kw_only=True):

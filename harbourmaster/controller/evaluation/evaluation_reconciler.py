@@ -28,7 +28,13 @@ from harbourmaster.evaluation.objectives import (
     wait_for_definition,
 )
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
-from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of, written_at
+from harbourmaster.lifecycle.evaluations import (
+    RETRIES,
+    interval_of,
+    progress_of,
+    record_tries,
+    written_at,
+)
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
 from harbourmaster.telemetry.logging import get_logger
 
@@ -133,6 +139,7 @@ class EvaluationReconciler:
             overall_status=after.state,
             start_time=evaluation.status.start_time or format_rfc3339(now),
             end_time=format_rfc3339(now) if after.is_over else "",
+            measurements=record_tries(evaluation.status, after, now),
         )
         if status == evaluation.status:
             return False

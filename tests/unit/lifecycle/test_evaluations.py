@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.lifecycle.evaluations import POST, PRE, evaluation_for, failure_text
+from harbourmaster.evaluation.objectives import Progress, Result
+from harbourmaster.lifecycle.evaluations import (
+    POST,
+    PRE,
+    evaluation_for,
+    failure_text,
+    record_tries,
+)
 from harbourmaster.lifecycle.model import (
     Evaluation,
     EvaluationDefinition,
@@ -124,3 +133,25 @@ def test_a_failure_names_what_was_not_met():
     )
     text = "evaluation failed\ncpus: value '3' did not meet objective '>5'"
     assert failure_text(failed) == text
+
+
+def test_records_of_many_objectives_are_bounded_together():
+    results = {f"metric-{number}": Result("1" * 500, "Failed", "x" * 500) for number in range(256)}
+    measured = dict.fromkeys(results, ">" + "1" * 500)
+    status = EvaluationStatus()
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    for tries in range(1, 31):
+        after = Progress(tries, results, "Progressing", measured)
+        status = EvaluationStatus(measurements=record_tries(status, after, now))
+    assert {len(record.tries) for record in status.measurements.values()} == {1}
+    assert {len(record.target) for record in status.measurements.values()} == {128}
+
+
+def test_records_of_an_objective_that_is_gone_are_dropped():
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    results = {"cpus": Result("1", "Failed"), "errors": Result("1", "Failed")}
+    after = Progress(1, results, "Progressing", dict.fromkeys(results, ">5"))
+    status = EvaluationStatus(measurements=record_tries(EvaluationStatus(), after, now))
+    after = Progress(2, {"cpus": results["cpus"]}, "Progressing", {"cpus": ">5"})
+    records = record_tries(status, after, now)
+    assert {key: len(record.tries) for key, record in records.items()} == {"cpus": 2}

@@ -11,7 +11,7 @@ import pytest
 
 from harbourmaster.api.references import ALLOW_FROM
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
-from harbourmaster.api.times import format_rfc3339
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.controller.evaluation.evaluation_reconciler import EvaluationReconciler
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
@@ -151,6 +151,19 @@ async def test_a_value_that_is_good_ends_it_at_once(env):
         "overallStatus": "Succeeded",
         "startTime": "2026-03-01T12:00:00Z",
         "endTime": "2026-03-01T12:00:00Z",
+        "measurements": {
+            "cpus": {
+                "target": "<10",
+                "tries": [
+                    {
+                        "number": 1,
+                        "time": "2026-03-01T12:00:00Z",
+                        "status": "Succeeded",
+                        "value": "5",
+                    }
+                ],
+            }
+        },
     }
     assert env.signals.reasons == ["completed"]
 
@@ -171,6 +184,73 @@ async def test_c75_it_fails_one_interval_after_the_last_try(ready_env):
     assert ready_env.signals.kept[0].text == "retryCount exceeded; not met: cpus"
     # Who is told finds the verdict.
     assert {signal.obj.status.overall_status for signal in ready_env.signals.kept} == {"Failed"}
+
+
+def recorded(env, key="cpus"):
+    """Number, seconds since the start, value and state of the recorded tries."""
+    return [
+        (
+            made["number"],
+            (parse_rfc3339(made["time"]) - START).total_seconds(),
+            made.get("value", ""),
+            made["status"],
+        )
+        for made in env.status["measurements"][key]["tries"]
+    ]
+
+
+async def test_every_try_is_recorded_by_the_write_that_counts_it(env):
+    env.put_evaluation(retries=5)
+    env.put_definition(("cpus", ">5"), ("errors", "<1"))
+    env.put_metric("errors", "0")
+    for value in ("4", "4", "NaN"):
+        env.put_metric("cpus", value)
+        await env.reconcile(3)
+    assert recorded(env) == [
+        (1, 3.0, "4", "Failed"),
+        (2, 6.0, "4", "Failed"),
+        (3, 9.0, "NaN", "Failed"),
+    ]
+    assert env.writes == 3
+    # What was met is not measured again.
+    assert recorded(env, "errors") == [(1, 3.0, "0", "Succeeded")]
+    cpus = env.status["measurements"]["cpus"]
+    assert [made.get("message", "") for made in cpus["tries"]] == [
+        "",
+        "",
+        "inconclusive: value 'NaN' is not a finite number",
+    ]
+    assert cpus["target"] == ">5"
+    # A target that is relaxed in between is that of the newest try.
+    env.put_definition(("cpus", ">3"), ("errors", "<1"))
+    env.put_metric("cpus", "4")
+    assert await env.reconcile(3) is None
+    assert recorded(env)[3:] == [(4, 12.0, "4", "Succeeded")]
+    assert env.status["measurements"]["cpus"]["target"] == ">3"
+
+
+async def test_the_end_and_waiting_are_no_measurements(ready_env):
+    ready_env.put_metric("cpus", "3")
+    await ready_env.reconcile()
+    ready_env.api.remove(EVALUATION_DEFINITIONS, "checks", "prod")
+    await ready_env.reconcile(3)
+    ready_env.put_definition(("cpus", ">5"))
+    ready_env.restart()
+    for _ in range(3):
+        await ready_env.reconcile(3)
+    assert ready_env.progress == (2, "Failed")
+    assert [number for number, *_ in recorded(ready_env)] == [1, 2]
+
+
+async def test_the_newest_twenty_tries_are_recorded(env):
+    env.put_evaluation(retries=30)
+    env.put_definition(("cpus", ">5"))
+    for number in range(25):
+        env.put_metric("cpus", str(-number))
+        await env.reconcile(3)
+    assert [(number, value) for number, _, value, _ in recorded(env)] == [
+        (number, str(1 - number)) for number in range(6, 26)
+    ]
 
 
 async def test_nothing_but_time_causes_a_try(ready_env):
