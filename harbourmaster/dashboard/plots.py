@@ -1,0 +1,173 @@
+"""Lays out measurements over time: a drawing of marks and lines, and the same as a table. Pure."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby, takewhile
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from harbourmaster.api.times import moment
+from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harbourmaster.evaluation.targets import Comparison
+
+WIDTH: Final = 320
+HEIGHT: Final = 120
+MOST: Final = 256
+"""Maximum measurements of a plot; the newest ones count."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 8, 312, 14, 100
+"""The edges of the area of values."""
+
+Kind: TypeAlias = Literal["met", "unmet", "plain", "none"]
+"""``plain`` has no target to meet, ``none`` has no value."""
+
+_KINDS: Final[dict[str, Kind]] = {"Succeeded": "met", "Failed": "unmet", "Warning": "unmet"}
+
+
+class Measured(Struct, frozen=True, gc=False):
+    """A measurement: texts as they are in a status, and an RFC 3339 time; empty if unknown."""
+
+    value: str
+    time: str = ""
+    message: str = ""
+    state: str = ""
+    """Succeeded, Failed or Warning; the target decides for others."""
+
+
+class Mark(Struct, frozen=True, gc=False):
+    """A measurement in the drawing; one without a value is at the bottom."""
+
+    x: int
+    y: int
+    kind: Kind
+    measured: Measured
+
+
+class Rule(Struct, frozen=True, gc=False):
+    """A bound of the target."""
+
+    y: int
+    label: str
+
+
+class Plot(Struct, frozen=True, gc=False):
+    """A drawing of WIDTH times HEIGHT units; its ``marks`` in their order are the table."""
+
+    name: str
+    target: str
+    summary: str
+    """The drawing as a sentence."""
+    marks: tuple[Mark, ...]
+    lines: tuple[str, ...]
+    """The points of lines, which are interrupted where a value is missing."""
+    rules: tuple[Rule, ...]
+    begin: str
+    end: str
+    """The times at the edges; empty if unknown."""
+
+
+def plot(name: str, measurements: Sequence[Measured], target: str = "") -> Plot | None:
+    """Lay out measurements, the oldest first; None without any.
+
+    ``target`` is that of an objective, such as ``>=10,<20``; an invalid one has no lines.
+    """
+    shown = measurements[-MOST:]
+    if not shown:
+        return None
+    comparisons = _comparisons(target)
+    numbers = [_number(measured) for measured in shown]
+    bounds = {comparison.bound for comparison in comparisons if math.isfinite(comparison.bound)}
+    heights = _heights([*(number for number in numbers if number is not None), *bounds])
+    marks = tuple(
+        Mark(
+            x,
+            _BOTTOM if number is None else heights[number],
+            _kind(measured, number, comparisons),
+            measured,
+        )
+        for measured, number, x in zip(shown, numbers, _places(shown), strict=True)
+    )
+    runs = (list(run) for has, run in groupby(marks, lambda mark: mark.kind != "none") if has)
+    return Plot(
+        name=name,
+        target=target,
+        summary=_summary(marks, target),
+        marks=marks,
+        lines=tuple(" ".join(f"{mark.x},{mark.y}" for mark in run) for run in runs if run[1:]),
+        rules=tuple(
+            Rule(heights[item.bound], f"{item.sign}{item.bound:g}")
+            for item in comparisons
+            if item.bound in bounds
+        ),
+        begin=shown[0].time,
+        end=shown[-1].time if len(shown) > 1 else "",
+    )
+
+
+def _comparisons(target: str) -> tuple[Comparison, ...]:
+    try:
+        return parse_target(target) if target else ()
+    except ValueError:
+        return ()
+
+
+def _number(measured: Measured) -> float | None:
+    try:
+        number = parse_number(measured.value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _kind(measured: Measured, number: float | None, target: tuple[Comparison, ...]) -> Kind:
+    if number is None:
+        return "none"
+    if measured.state in _KINDS:
+        return _KINDS[measured.state]
+    return ("met" if is_met(target, number) else "unmet") if target else "plain"
+
+
+def _heights(numbers: Sequence[float]) -> dict[float, int]:
+    """Return the place of each number, the largest at the top; all equal ones in the middle."""
+    # Halves, because the difference of two numbers can be infinite.
+    low, high = min(numbers, default=0.0) / 2, max(numbers, default=0.0) / 2
+    whole = high - low
+    depth = _BOTTOM - _TOP
+    return {
+        number: _BOTTOM - round(depth * ((number / 2 - low) / whole if whole else 0.5))
+        for number in numbers
+    }
+
+
+def _places(shown: Sequence[Measured]) -> list[int]:
+    """Return the x of each measurement, by its time if all are known and in order."""
+    times = [when.timestamp() for when in (moment(item.time) for item in shown) if when]
+    if len(times) < len(shown) or times != sorted(times) or times[0] == times[-1]:
+        times = [float(number) for number in range(len(shown))]
+    whole = times[-1] - times[0]
+    middle = (_LEFT + _RIGHT) // 2
+    return [
+        _LEFT + round((_RIGHT - _LEFT) * (time - times[0]) / whole) if whole else middle
+        for time in times
+    ]
+
+
+def _summary(marks: Sequence[Mark], target: str) -> str:
+    count = len(marks)
+    text = f"{count} measurement{'s' if count != 1 else ''}"
+    unmet = sum(mark.kind == "unmet" for mark in marks)
+    missing = sum(mark.kind == "none" for mark in marks)
+    if unmet:
+        goal = target or "its target"
+        text = f"{unmet} of {text} did not meet {goal}"
+        last = sum(1 for _ in takewhile(lambda mark: mark.kind == "unmet", reversed(marks)))
+        if last > 1:
+            text += f", the last {last} in a row"
+    if missing:
+        text += f"; {missing} without a value"
+    return f"{text}; the last value is {marks[-1].measured.value or 'missing'}"
