@@ -17,7 +17,8 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.applications import MOST, WIDTH, application, phase_rows, steps
+from harbourmaster.dashboard.pages.applications import MOST, application
+from harbourmaster.dashboard.pages.phases import WIDTH, phase_rows, steps
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.reads import read_pod
 from harbourmaster.dashboard.slicing import run_sliced
