@@ -25,6 +25,7 @@ from harbourmaster.dashboard.pages import (
     clusters,
     gates,
     overview,
+    placements,
     policies,
     reservations,
 )
@@ -126,7 +127,9 @@ PAGES: Final = (
         besides=(PODS,),
         counts=True,
     ),
-    Page("clusters", clusters.PATH, "Clusters", clusters.clusters, ((CLUSTERS,), (APPLICATIONS,))),
+    Page(
+        "clusters", placements.PATH, "Clusters", clusters.clusters, ((CLUSTERS,), (APPLICATIONS,))
+    ),
     Page(
         "reservations",
         reservations.PATH,
@@ -152,7 +155,15 @@ _POD: Final = replace(
     besides=(*_PODS.besides, *gates.NEEDED, *DETAILS),
     reads=read_pod,
 )
-BY_NAME: Final = {page.name: page for page in (*PAGES, APPLICATION_PAGE, _PODS, _POD)}
+_PLACEMENT: Final = Page(
+    "placement",
+    f"{placements.PATH}{_ONE}",
+    "Clusters",
+    placements.placement,
+    ((APPLICATIONS,),),
+    besides=(APP_VERSIONS,),
+)
+BY_NAME: Final = {page.name: page for page in (*PAGES, APPLICATION_PAGE, _PODS, _POD, _PLACEMENT)}
 
 
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:

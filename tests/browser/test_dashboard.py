@@ -85,7 +85,11 @@ async def test_every_page_is_readable(browser, site, look):
     async with logged_in(browser, site.origin, TOKEN, **LOOKS[look]) as visit:
         paths = dict(PATHS)
         if application := await application_of(visit):
-            paths |= {"application": application, "pod": "/policies/pods/shop/0"}
+            paths |= {
+                "application": application,
+                "pod": "/policies/pods/shop/0",
+                "placement": "/clusters/shop/cart-0",
+            }
         for name, path in paths.items():
             answer = await visit.go(path)
             assert answer.status == 200

@@ -30,6 +30,7 @@ async def site():
     spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
     filled.pod("shop", {"app": "cart"}, "cart-7d9", changed, **spec)
     filled.placed("shop", "cart", 1)
+    filled.placed("shop", "quay", 4)
     async with serve_dashboard(filled) as site:
         yield site.url
 
@@ -109,3 +110,15 @@ async def test_what_moved_this_application(person):
     text = await person.row("shop/cart")
     assert "Moved from cadiz-2 to bergen-1" in text
     assert "bergen-1' has the best score, 0.526" in text
+
+
+async def test_why_is_this_application_there_and_since_when(person):
+    await person.click("shop/quay")
+    scores = " ".join((await person.page.inner_text("#scores")).split())
+    assert person.clicks <= MOST
+    assert "esbjerg-4 Chosen 0.526 load 0.406 value 0.42" in scores
+    assert "fowey-5 Possible 0.518" in scores
+    assert "it was there 0.091" in scores
+    assert "label region is fowey" in scores
+    history = " ".join((await person.page.inner_text("#history")).split())
+    assert "10 m ago Moved from fowey-5 to esbjerg-4" in history

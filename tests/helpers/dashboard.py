@@ -239,8 +239,8 @@ class Filled(LifecycleStores):
                     {
                         "cluster": targets[1],
                         "matched": True,
-                        "score": 0.481,
-                        "terms": terms,
+                        "score": 0.518,
+                        "terms": [{**terms[0], "value": 0.5, "normalised": 0.5}, terms[1]],
                         "stickiness": 0.1,
                     },
                     {

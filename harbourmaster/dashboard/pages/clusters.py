@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
-from harbourmaster.dashboard.pages.applications import link_of
+from harbourmaster.dashboard.pages.placements import PATH, checks_link, link_of, name_of
 from harbourmaster.dashboard.pages.states import (
     Notice,
     ShownState,
@@ -20,7 +19,6 @@ from harbourmaster.dashboard.pages.states import (
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import values
-from harbourmaster.lifecycle.model import APPLICATION_PREFIX
 from harbourmaster.placement.model import CHECKED, DecisionRecord
 from harbourmaster.placement.model import condition as find_condition
 
@@ -34,9 +32,8 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.placement.model import Application, ReportedCluster, TargetReference
+    from harbourmaster.placement.model import Application, ReportedCluster
 
-PATH: Final = "/clusters"
 PLACED: Final = "placed"
 """The value of ``view`` for the list of applications."""
 PLACED_PATH: Final = f"{PATH}?view={PLACED}"
@@ -75,6 +72,7 @@ class PlacementRow(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
+    link: str
     state: ShownState
     target: str
     """The cluster that was selected."""
@@ -114,8 +112,8 @@ def clusters(
             texts=lambda application: (
                 application.metadata.name,
                 application.metadata.namespace,
-                _name(application.status.scheduled_to),
-                _name(application.status.running_on),
+                name_of(application.status.scheduled_to),
+                name_of(application.status.running_on),
             ),
             key=lambda application: (
                 show_state(application.status.phase).urgency,
@@ -175,8 +173,8 @@ def _notice(cluster: ReportedCluster) -> Notice:
 def _notice_placed(application: Application) -> Notice:
     metadata = application.metadata
     text = "; ".join(_application_faults(application)) or application.status.phase
-    parameters = urlencode({"namespace": metadata.namespace, "q": metadata.name})
-    return Notice("bad", "Placement", metadata.key, text, f"{PLACED_PATH}&{parameters}")
+    link = link_of(metadata.namespace, metadata.name)
+    return Notice("bad", "Placement", metadata.key, text, link)
 
 
 def _clusters(sources: PageSources, visible: Visibility) -> list[ReportedCluster]:
@@ -244,12 +242,12 @@ def _application_faults(application: Application) -> Iterator[str]:
 
 def _placement(application: Application) -> PlacementRow:
     status = application.status
-    target, running = _name(status.scheduled_to), _name(status.running_on)
+    target, running = name_of(status.scheduled_to), name_of(status.running_on)
     proposed, checked = status.proposed, find_condition(status.conditions, CHECKED)
-    link = link_of(application.metadata.namespace, APPLICATION_PREFIX + application.metadata.name)
     return PlacementRow(
         namespace=application.metadata.namespace,
         name=application.metadata.name,
+        link=link_of(application.metadata.namespace, application.metadata.name),
         state=show_state(status.phase),
         target=target,
         running_on=running if running != target else "",
@@ -258,9 +256,5 @@ def _placement(application: Application) -> PlacementRow:
         faults=tuple(_application_faults(application)),
         proposed=f"generation {proposed.generation} on {proposed.name}" if proposed else "",
         checked=checked.reason if checked is not None else "",
-        checks=f"{link}?{urlencode({'version': status.check})}" if status.check else "",
+        checks=checks_link(application, status.check),
     )
-
-
-def _name(reference: TargetReference | None) -> str:
-    return reference.name if reference is not None else ""
