@@ -180,6 +180,9 @@ class Transport:
         if self._session is None:
             raise RuntimeError("the client is not open: use it in async with")
         headers = await self._headers(request)
+        if request.method != "GET":
+            # A former leader whose process stood still within this step must not write after it.
+            await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         started, status = loop.time(), 0
         try:

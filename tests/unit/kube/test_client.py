@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from importlib.metadata import version
 
@@ -12,6 +13,7 @@ from msgspec.json import decode
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import LEASES, NAMESPACES, POLICIES, SECRETS
 from harbourmaster.kube.client import Client
+from harbourmaster.kube.deadline import run_while
 from harbourmaster.kube.errors import (
     ApiError,
     BadAnswerError,
@@ -60,6 +62,21 @@ async def test_of_an_object_metadata_alone_can_be_asked_for(api, client):
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         "application/json",
     ]
+
+
+async def test_work_whose_term_ends_within_a_step_writes_nothing_in_that_step(api, client):
+    allowed = [True]
+
+    async def work():
+        # A new connection would be waited for.
+        await client.list(NAMESPACES)
+        # The process stands still here, and goes on when another one leads.
+        allowed.clear()
+        await client.create(LEASES, lease("a"), "prod")
+
+    with pytest.raises(asyncio.CancelledError):
+        await run_while(lambda: bool(allowed), work())
+    assert [request.verb for request in api.requests] == ["list"]
 
 
 async def test_an_object_is_created_read_replaced_and_deleted(api, client):
