@@ -63,7 +63,7 @@ from helpers.rescheduling.toy_kubelet import SLOW
 from helpers.rights import kubeconfig
 from helpers.schemas import open_definition
 
-pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(480)]
 
 ACCOUNTS = {
     role: f"system:serviceaccount:{HOME}:harbourmaster-{role}" for role in ("webhook", "controller")
