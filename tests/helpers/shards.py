@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from math import ceil
 
 import msgspec
 import pytest
@@ -96,21 +97,30 @@ def bundle_of(file):
 def split_files(files, count, weights, unlisted):
     """Return the files as ``count`` lists of about the same weight.
 
-    ``weights`` has seconds by file, ``unlisted`` is the weight of a file that it lacks.
+    ``weights`` has seconds by file, ``unlisted`` is the weight of a file that it lacks. A bundle
+    that is heavier than a list is divided: what its files share is started more than once then.
     """
     bundles = defaultdict(list)
     for file in sorted(files):
         bundles[bundle_of(file)].append(file)
-    totals = {
-        name: sum(weights.get(file, unlisted) for file in members)
-        for name, members in bundles.items()
-    }
-    shards, loads = [[] for _ in range(count)], [0.0] * count
-    for name in sorted(bundles, key=lambda name: (-totals[name], name)):
+    seconds = {file: weights.get(file, unlisted) for file in files}
+    share = sum(seconds.values()) / count
+    parts = {}
+    for members in bundles.values():
+        pieces = ceil(sum(map(seconds.get, members)) / share) if share else 0
+        for part in _spread({(file,): seconds[file] for file in members}, max(pieces, 1)):
+            parts[tuple(part)] = sum(map(seconds.get, part))
+    return _spread(parts, count)
+
+
+def _spread(seconds_by_files, count):
+    """Return ``count`` lists of files of about the same duration."""
+    lists, loads = [[] for _ in range(count)], [0.0] * count
+    for files in sorted(seconds_by_files, key=lambda files: (-seconds_by_files[files], files)):
         lightest = loads.index(min(loads))
-        shards[lightest] += bundles[name]
-        loads[lightest] += totals[name]
-    return shards
+        lists[lightest] += files
+        loads[lightest] += seconds_by_files[files]
+    return lists
 
 
 def find_omissions(files, reports):

@@ -90,8 +90,14 @@ def test_each_file_goes_to_one_process_and_all_have_about_the_same_to_do(weights
 def test_modules_that_share_an_installation_stay_together():
     names = ["flow_app", "flow_names", "hardened", "sizes", "client", "chart"]
     files = [f"tests/cluster/test_{name}.py" for name in names]
-    weights = dict.fromkeys(files[:2], 1.0)
+    weights = dict.fromkeys([files[2], *files[4:]], 1.0)
     assert [files[0], files[1], files[3]] in split_files(files, 4, weights, 0.1)
+
+
+def test_modules_that_share_too_much_for_a_process_are_divided():
+    files = [f"tests/cluster/test_flow_{number}.py" for number in range(4)]
+    shards = split_files([*files, "tests/cluster/test_chart.py"], 4, dict.fromkeys(files, 1.0), 0.1)
+    assert sorted(map(len, shards)) == [1, 1, 1, 2]
 
 
 def run_process(*files, **outcomes):
