@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, APPLICATIONS
 from harbourmaster.api.times import moment
-from harbourmaster.dashboard.pages import applications
+from harbourmaster.dashboard.pages import applications, phases
 from harbourmaster.dashboard.pages.states import ShownState, Tone, show_state
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.lifecycle.model import APPLICATION_PREFIX
@@ -143,7 +143,7 @@ def placement(
     events = [*_decided(status), *_conditions(status), *_checks(application, runs)]
     dated = [(time, event) for event in events if (time := moment(event.time)) is not None]
     dated.sort(key=lambda entry: entry[0], reverse=True)
-    phases = (
+    specified = (
         () if spec is None else (("before", spec.pre_deployment), ("after", spec.post_deployment))
     )
     return PlacementPage(
@@ -157,10 +157,12 @@ def placement(
         candidates=tuple(_candidate(candidate, decision) for candidate in decision.candidates),
         more=max(decision.considered - len(decision.candidates), 0),
         moves=len(status.recent_moves),
-        checks=tuple(CheckRow(when, names) for when, checks in phases if (names := _names(checks))),
+        checks=tuple(
+            CheckRow(when, names) for when, checks in specified if (names := _names(checks))
+        ),
         checked=find_condition(status.conditions, CHECKED),
         proposed=f"generation {proposed.generation} on {proposed.name}" if proposed else "",
-        steps=applications.steps(current) if current is not None else (),
+        steps=phases.steps(current) if current is not None else (),
         check_link=checks_link(application, status.check),
         events=tuple(event for _, event in dated),
     )
