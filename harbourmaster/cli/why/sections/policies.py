@@ -113,8 +113,9 @@ def _lines(
     yield from wording.policies(explanation)
     codes = {note.code for note in explanation.warnings}
     for note in answered.verdict.warnings:
-        # Of what was admitted long ago the section on gates tells more.
-        if note.code not in codes and not (known.is_live and note.code.startswith("gate-")):
+        # Of what was admitted long ago the section on gates tells more, but for its stages.
+        is_told = known.is_live and note.code.startswith("gate-")
+        if note.code not in codes and (not is_told or note.code.startswith("gate-stages")):
             yield Line(note.text, 0, "waiting", "warns")
     yield from wording.fields(explanation.fields)
     yield from wording.mismatches(explanation)

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
-from helpers.gated import CHECKED, PROD, pod, put
+from harbourmaster.api.resources import DEPLOYMENTS, NAMESPACES, PODS, WORKLOAD_VERSIONS
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.stages import STAGES_KEY
+from helpers.gated import CHECKED, PROD, deployment, keptn, pod, put
 from helpers.lifecycle_objects import owners
 
 STAGED = {"gates.harbourmaster.dev/staged": "true"}
@@ -56,3 +58,15 @@ async def test_a_version_and_its_pods_say_the_same_of_their_stage(api, why, stat
             assert PROMOTE in section["next"]
         lines = [line["text"] for line in section["lines"]]
         assert "analysis error-rate of the workload: Progressing" in lines
+
+
+async def test_a_running_workload_says_what_keeps_its_stages_from_working(api, why):
+    api.put(NAMESPACES, {"metadata": {"name": PROD, "annotations": {OPT_IN_KEY: OPT_IN}}})
+    annotations = {**keptn(), STAGES_KEY: "10%, 50%"}
+    template = {"metadata": {"labels": {"app": "web"}, "annotations": annotations}}
+    template["spec"] = {"containers": [{"name": "main", "image": "registry.example.com/main:1"}]}
+    obj = deployment("web")
+    obj["spec"] = {"template": template, "strategy": {"type": "Recreate"}, "replicas": 4}
+    put(api, DEPLOYMENTS, obj)
+    _, out, _ = await why("deployment", f"{PROD}/web")
+    assert "stages have no effect with Recreate, which deletes all old pods first" in out
