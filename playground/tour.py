@@ -237,7 +237,12 @@ class Tour(Demo):
             "Gates shows what the pod of the last step waits for, Applications the phases of each"
         )
         self._say("version, and Clusters the scores that moved the ferry to the south.")
+        filtered = f'.items[?(@.spec.version=="{FIRST}")]'
+        command = ("get", "keptnappversions", f"-o=jsonpath={{{filtered}.metadata.name}}")
+        failed = self._plane.kubectl("-n", self.namespace, *command).stdout.strip()
+        page = f"applications/{self.namespace}/{self.name}?version={failed}"
         self._say(f"\nThe dashboard: {address}")
+        self._say(f"The release that failed: {address}{page}")
         self._say("It asks for a token; in another shell, in this folder, this prints one:")
         self._say(
             f"$ {shorten(kubectl)} --kubeconfig={self._plane.kubeconfig} "

@@ -114,12 +114,14 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
     ).stdout.strip()
     bearer = {"Authorization": f"Bearer {token}"}
     assert page(address)[0] != 200
+    failed = re.search(r"^The release that failed: (\S+)$", demo.text, re.MULTILINE)[1]
     for path, shown in (
         ("", ("Overview",)),
         ("applications", ("till",)),
         ("gates", ("till-", "manual-approval")),
         ("clusters", tuple(MEMBERS)),
         ("clusters?view=placed", ("ferry", "south")),
+        (failed.removeprefix(address), ("What failed", "errors-per-minute")),
     ):
         status, text = page(address, path, **bearer)
         assert status == 200

@@ -263,6 +263,8 @@ def test_the_address_the_token_and_the_account_are_shown(start_tour, monkeypatch
     steps.show_pages("http://127.0.0.1:1/", Path("/nowhere/kubectl"))
     assert asked == ["http://127.0.0.1:1/login"]
     assert "\nThe dashboard: http://127.0.0.1:1/" in lines
+    page = "http://127.0.0.1:1/applications/shop/till?version=done"
+    assert f"The release that failed: {page}" in lines
     assert lines[-1] == (
         "$ /nowhere/kubectl --kubeconfig=/plane/kubeconfig create token visitor -n shop"
     )
