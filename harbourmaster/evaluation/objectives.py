@@ -124,7 +124,7 @@ class Progress(Struct, frozen=True, gc=False):
     results: dict[str, Result] = {}
     state: str = PENDING
     measured: dict[str, str] = {}
-    """The targets of the objectives that the last measurement read, by the keys of results."""
+    """The targets of the objectives that this step has measured, by the keys of results."""
 
     @property
     def is_over(self) -> bool:
@@ -164,7 +164,7 @@ def measure(
 
 def fail_after_tries(progress: Progress) -> Progress:
     """Return the failed progress, one interval after the last measurement."""
-    return msgspec.structs.replace(progress, state=FAILED)
+    return msgspec.structs.replace(progress, state=FAILED, measured={})
 
 
 def summarize_unmet(progress: Progress) -> str:
@@ -179,7 +179,8 @@ def summarize_unmet(progress: Progress) -> str:
 def wait_for_definition(progress: Progress, definition: str) -> Progress:
     """Return the progress while the definition is missing, which is not a measurement."""
     waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
-    return msgspec.structs.replace(progress, results={definition: waiting, **progress.results})
+    results = {definition: waiting, **progress.results}
+    return msgspec.structs.replace(progress, results=results, measured={})
 
 
 def wait_for_consent(
@@ -194,4 +195,5 @@ def wait_for_consent(
         for key, objective in by_result_key(objectives).items()
         if objective in texts
     }
-    return msgspec.structs.replace(progress, results={**progress.results, **waiting})
+    results = {**progress.results, **waiting}
+    return msgspec.structs.replace(progress, results=results, measured={})

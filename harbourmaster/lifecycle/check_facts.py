@@ -24,14 +24,13 @@ from harbourmaster.evaluation.metric_status import newest_value, read_metric, va
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.evaluation.objectives import (
     INCONCLUSIVE,
-    Objective,
     Progress,
     Result,
     by_result_key,
     max_tries,
 )
 from harbourmaster.gates.waits import WaitItem
-from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
+from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, objectives_of, progress_of
 from harbourmaster.lifecycle.model import (
     COMPLETED,
     PENDING,
@@ -392,19 +391,14 @@ def _objectives(
     progress: Progress, defined: EvaluationDefinition | None, look: _Look
 ) -> Iterator[ObjectiveReport]:
     facts = look.facts
-    wanted = {
-        Objective(
-            metric=objective.keptn_metric_ref.name,
-            namespace=objective.keptn_metric_ref.namespace,
-            target=objective.evaluation_target,
-        ): objective.keptn_metric_ref
-        for objective in (defined.spec.objectives if defined is not None else ())
-    }
-    by_key = by_result_key(wanted)
+    by_key = by_result_key(objectives_of(defined) if defined is not None else ())
     for key in dict.fromkeys((*by_key, *(progress.results if defined is None else ()))):
         result = progress.results.get(key, Result("", PENDING))
         objective = by_key.get(key)
-        metric = facts.metrics.get(wanted[objective]) if objective is not None else None
+        metric = None
+        if objective is not None:
+            reference = MetricReference(name=objective.metric, namespace=objective.namespace)
+            metric = facts.metrics.get(reference)
         report = ObjectiveReport(
             name=key,
             state=result.status,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
-from harbourmaster.evaluation.objectives import Progress, Result, is_inconclusive
+from harbourmaster.evaluation.objectives import Objective, Progress, Result, is_inconclusive
 from harbourmaster.evaluation.targets import parse_target, shorten
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion, Tries, Try
 from harbourmaster.lifecycle.tasks import API, check_name, normal_duration, owner_reference
@@ -127,6 +127,18 @@ def failure_text(evaluation: Evaluation) -> str:
         if result.status != SUCCEEDED
     )
     return "\n".join(("evaluation failed", *failed))
+
+
+def objectives_of(definition: EvaluationDefinition) -> list[Objective]:
+    """Return the objectives of a definition, in order."""
+    return [
+        Objective(
+            metric=objective.keptn_metric_ref.name,
+            namespace=objective.keptn_metric_ref.namespace,
+            target=objective.evaluation_target,
+        )
+        for objective in definition.spec.objectives
+    ]
 
 
 def interval_of(evaluation: Evaluation) -> tuple[float, str]:

@@ -18,7 +18,6 @@ from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.evaluation.metric_status import read_metric
 from harbourmaster.evaluation.model import PENDING
 from harbourmaster.evaluation.objectives import (
-    Objective,
     fail_after_tries,
     max_tries,
     measure,
@@ -31,6 +30,7 @@ from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.lifecycle.evaluations import (
     RETRIES,
     interval_of,
+    objectives_of,
     progress_of,
     record_tries,
     written_at,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.evaluation.objectives import Progress, Reading
+    from harbourmaster.evaluation.objectives import Objective, Progress, Reading
     from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 
 _SECOND: Final = timedelta(seconds=1)
@@ -108,14 +108,7 @@ class EvaluationReconciler:
         definition = self._definition(evaluation)
         if definition is None:
             return wait_for_definition(before, evaluation.spec.evaluation_definition)
-        objectives = [
-            Objective(
-                metric=objective.keptn_metric_ref.name,
-                namespace=objective.keptn_metric_ref.namespace,
-                target=objective.evaluation_target,
-            )
-            for objective in definition.spec.objectives
-        ]
+        objectives = objectives_of(definition)
         if refusals := self._refusals(definition, objectives):
             return wait_for_consent(before, objectives, refusals)
         namespaces = self._context.definition_namespaces(evaluation.metadata.namespace)
