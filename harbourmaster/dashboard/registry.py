@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.dashboard.pages import (
     applications,
+    checks,
     clusters,
     gates,
     overview,
@@ -74,8 +76,8 @@ class Page(Struct, frozen=True):
 
     @property
     def template(self) -> str:
-        """The name of the page's template."""
-        return f"{self.name}.html"
+        """The name of the page's template, which all pages of checks of one kind share."""
+        return f"{self.name.partition('-')[0]}.html"
 
     def is_refused(self, visible: Visibility) -> bool:
         """Whether the user may see nothing of the page."""
@@ -114,10 +116,31 @@ APPLICATION_PAGE: Final = replace(
     build=applications.application,
     besides=(WORKLOAD_VERSIONS, *DETAILS),
 )
+_CHECKS: Final = Page(
+    "checks",
+    checks.PATH,
+    "Checks",
+    checks.checks,
+    tuple((kind,) for kinds in checks.VIEWS.values() for kind in kinds),
+    besides=checks.RELEASES,
+)
+_CHECK_PAGES: Final = tuple(
+    replace(
+        _CHECKS,
+        name=f"check-{kind.plural}",
+        path=f"{checks.PATH}/{kind.plural}{_ONE}",
+        build=partial(checks.check, kind),
+        needed=((kind,),),
+        besides=_CHECKS.kinds,
+    )
+    for kind in _CHECKS.kinds
+    if kind not in checks.RELEASES
+)
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
     Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=DETAILS),
+    _CHECKS,
     Page(
         "policies",
         policies.PATH,
@@ -163,7 +186,9 @@ _PLACEMENT: Final = Page(
     ((APPLICATIONS,),),
     besides=(APP_VERSIONS,),
 )
-BY_NAME: Final = {page.name: page for page in (*PAGES, APPLICATION_PAGE, _PODS, _POD, _PLACEMENT)}
+BY_NAME: Final = {
+    page.name: page for page in (*PAGES, APPLICATION_PAGE, *_CHECK_PAGES, _PODS, _POD, _PLACEMENT)
+}
 
 
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:

@@ -11,6 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
     APP_VERSIONS,
     APPLICATIONS,
     CLUSTER_POLICIES,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, Metric
     from harbourmaster.gates.waits import WaitItem
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.gated_pods import Pod
@@ -68,6 +70,8 @@ SOURCES: Final = {
     EVALUATIONS: "evaluations",
     EVALUATION_DEFINITIONS: "evaluation_definitions",
     KEPTN_METRICS: "metrics",
+    ANALYSES: "analyses",
+    ANALYSIS_DEFINITIONS: "analysis_definitions",
     PODS: "gated_pods",
     POLICIES: "policies",
     CLUSTER_POLICIES: "cluster_policies",
@@ -137,6 +141,8 @@ class PageSources:
     evaluations: Source[Evaluation] | None = None
     evaluation_definitions: Source[EvaluationDefinition] | None = None
     metrics: Source[Metric] | None = None
+    analyses: Source[Analysis] | None = None
+    analysis_definitions: Source[AnalysisDefinition] | None = None
     gated_pods: Source[Pod] | None = None
     waits: WaitSource | None = None
     policies: Source[KnownPolicy] | None = None

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
@@ -104,11 +104,22 @@ class StoredObjective(AnalysisObjective, frozen=True, kw_only=True):
     weight: int = 0
 
 
+class StoredVerdict(Struct, frozen=True, gc=False):
+    """Whether an objective in ``raw`` passed, or gets half of its points."""
+
+    passed: bool = field(default=False, name="pass")
+    warning: bool = False
+
+
 class StoredResult(Struct, frozen=True, gc=False):
-    """The fields of an objective's result in ``raw`` that metrics show."""
+    """The fields of an objective's result in ``raw`` that metrics and the dashboard show."""
 
     objective: StoredObjective
     value: float = 0.0
+    score: float = 0.0
+    query: str = ""
+    error: str = ""
+    result: StoredVerdict = StoredVerdict()
 
 
 class StoredAnalysis(Struct, frozen=True, rename="camel"):

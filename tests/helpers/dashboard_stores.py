@@ -103,6 +103,8 @@ class Stores:
         "evaluations",
         "evaluation_definitions",
         "metrics",
+        "analyses",
+        "analysis_definitions",
         "gated_pods",
         "policies",
         "cluster_policies",
@@ -154,13 +156,18 @@ class Stores:
         if self.dashboard is not None:
             self.dashboard.notify(source, frozenset((key,)))
 
-    def _made(self, kind, name, namespace, age, **parts):
+    def made(self, source, kind, namespace, name, owner=None, age=60, **parts):
+        """Put an object; ``owner`` is kind and name of the version that controls it."""
+        self.put(source, self._made(kind, name, namespace, age, owner, **parts))
+
+    def _made(self, kind, name, namespace, age, owner=None, **parts):
+        owned_by = owners(uid=f"uid-{namespace}-{parts.get('spec', {}).get('workloadName')}")
         metadata = {
             "name": name,
             "namespace": namespace,
             "uid": f"uid-{namespace}-{name}",
             "creationTimestamp": self.ago(age),
-            **owners(uid=f"uid-{namespace}-{parts.get('spec', {}).get('workloadName')}"),
+            **(owned_by if owner is None else owners(owner[0], f"uid-{owner[1]}", owner[1])),
         }
         return msgspec.convert({"metadata": metadata, **parts}, kind)
 

@@ -138,6 +138,8 @@ def start(runtime: Runtime) -> Runnables:
             "evaluations": caches.evaluations,
             "evaluation_definitions": caches.evaluation_definitions,
             "metrics": caches.metrics,
+            "analyses": caches.analyses,
+            "analysis_definitions": caches.analysis_definitions,
             "gated_pods": caches.pods,
             "waits": caches.wait_watches,
         },

@@ -708,6 +708,7 @@ async def test_no_two_rows_are_one_to_the_script(place):
         filled.policy(space, name)
         filled.member(space, 0, name=name)
         filled.placed(space, name)
+        filled.metric(space, name)
     for number, pod in enumerate(("a/b-c", "a-b/c")):
         filled.reserved(number, pod=pod)
     for path in (*PATHS, "/clusters?view=placed"):
