@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE_SIZE: Final = 500
+_TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 
 
@@ -52,12 +53,35 @@ class _List(Struct, frozen=True, gc=False):
     items: tuple[msgspec.Raw, ...] | None
 
 
+class _Column(Struct, frozen=True, gc=False):
+    name: str
+
+
+class _Row(Struct, frozen=True, gc=False):
+    cells: tuple[Any, ...]
+
+
+class _Table(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: _ListMetadata
+    rows: tuple[_Row, ...] | None = None
+    column_definitions: tuple[_Column, ...] | None = None
+
+
+class TablePage(Struct, frozen=True, gc=False):
+    """A part of a list as kubectl prints it, with cells of text or numbers."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    continue_token: str
+
+
 _PART_OF_LISTED: Final = 5
 """Levels of a page down to a value such as metadata.labels of one of its objects."""
 _PART_OF_WATCHED: Final = 4
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError)
 """RecursionError: the JSON is nested too deeply."""
 _decode_list: Final = msgspec.json.Decoder(_List).decode
+_decode_table: Final = msgspec.json.Decoder(_Table).decode
 _decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
 _decode_any: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -166,6 +190,31 @@ class Client:
             items=page.items or (),
             resource_version=page.metadata.resource_version,
             continue_token=page.metadata.continue_token or "",
+        )
+
+    async def table(
+        self,
+        resource: Resource,
+        namespace: str,
+        *,
+        label_selector: str = "",
+        continue_token: str = "",
+    ) -> TablePage:
+        """Return one page of a list as a table, without the objects: 300 bytes for a pod."""
+        query = {
+            "limit": str(PAGE_SIZE),
+            "continue": continue_token,
+            "labelSelector": label_selector,
+            "includeObject": "None",
+        }
+        path = resource.path(namespace)
+        request = Request("list", "GET", path, _without_empty(query), accept=_TABLE)
+        body = await self._transport.answer(request)
+        table = self._read(_decode_table, body, _PART_OF_LISTED, request)
+        return TablePage(
+            columns=tuple(column.name for column in table.column_definitions or ()),
+            rows=tuple(row.cells for row in table.rows or ()),
+            continue_token=table.metadata.continue_token or "",
         )
 
     async def watch(  # noqa: PLR0913 - what the API takes

@@ -11,7 +11,7 @@ import pytest
 from msgspec.json import decode
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
-from harbourmaster.api.resources import LEASES, NAMESPACES, POLICIES, SECRETS
+from harbourmaster.api.resources import LEASES, NAMESPACES, PODS, POLICIES, SECRETS
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.deadline import run_while
 from harbourmaster.kube.errors import (
@@ -192,6 +192,32 @@ async def test_what_is_no_list_is_an_error(api, client, body):
     api.fail_next("list", status=200, body=body)
     with pytest.raises(BadAnswerError, match="list /api/v1/namespaces: 200: "):
         await client.list(NAMESPACES)
+
+
+async def test_a_table_has_cells_instead_of_objects(api, client):
+    body = {
+        "kind": "Table",
+        "metadata": {"resourceVersion": "7", "continue": "next"},
+        "columnDefinitions": [{"name": "Name", "type": "string"}, {"name": "Ready"}],
+        "rows": [{"cells": ["cart-1", "0/1"], "object": None}, {"cells": ["cart-2", 7]}],
+    }
+    api.fail_next("list", status=200, body=msgspec.json.encode(body))
+    before = {"continue_token": "before"}
+    page = await client.table(PODS, "shop", label_selector="a=b", **before)
+    assert page.columns == ("Name", "Ready")
+    assert page.rows == (("cart-1", "0/1"), ("cart-2", 7))
+    assert page.continue_token == body["metadata"]["continue"]
+    (asked,) = api.seen("list", "/namespaces/shop/pods")
+    assert asked.headers["Accept"] == "application/json;as=Table;g=meta.k8s.io;v=v1"
+    assert asked.query == {
+        "limit": "500",
+        "continue": "before",
+        "labelSelector": "a=b",
+        "includeObject": "None",
+    }
+    api.fail_next("list", status=200, body=b'{"metadata":{"resourceVersion":"7"},"rows":null}')
+    page = await client.table(PODS, "shop")
+    assert (page.columns, page.rows, page.continue_token) == ((), (), "")
 
 
 async def test_metadata_alone_can_be_asked_for(api, client):
