@@ -262,6 +262,7 @@ class Dashboard:
             if page.reads is not None:
                 read = await page.reads(self._client, sources, visible, query)
                 sources = dataclasses.replace(sources, read=read)
+            live = query.link(view=page.name, q="", state="", version="")
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await run_sliced(view)
@@ -279,7 +280,7 @@ class Dashboard:
                 query=query,
                 notes=notes_on(page, sources, visible),
                 hidden=hidden_on(page, request[_USER], query.namespace, visible),
-                live=f"/stream{query.link(view=page.name, q='', state='', version='')}",
+                live=f"/stream{live}" if page.is_live else "",
             )
 
         return handle

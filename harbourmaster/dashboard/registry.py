@@ -24,6 +24,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.dashboard.pages import (
     applications,
     checks,
+    cluster_map,
     clusters,
     gates,
     overview,
@@ -33,7 +34,7 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gates import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.reads import Reads, read_pod
+from harbourmaster.dashboard.reads import Reads, read_pod, read_pods
 from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
@@ -61,6 +62,8 @@ class Page(Struct, frozen=True):
     """Whether the page shows how many pods policies select."""
     reads: Reads | None = None
     """Reads from the API server what the page shows besides the caches."""
+    is_live: bool = True
+    """Whether changes of what the page shows are known, so that open pages are kept up to date."""
 
     @property
     def kinds(self) -> tuple[Resource, ...]:
@@ -139,6 +142,16 @@ _CHECK_PAGES: Final = tuple(
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
+    Page(
+        "map",
+        cluster_map.PATH,
+        "Map",
+        cluster_map.cluster_map,
+        ((APP_VERSIONS,), (APPLICATIONS,)),
+        besides=(WORKLOAD_VERSIONS, PODS, CLUSTERS),
+        reads=read_pods,
+        is_live=False,
+    ),
     Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=DETAILS),
     _CHECKS,
     Page(

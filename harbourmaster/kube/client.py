@@ -198,6 +198,7 @@ class Client:
         namespace: str,
         *,
         label_selector: str = "",
+        field_selector: str = "",
         continue_token: str = "",
     ) -> TablePage:
         """Return one page of a list as a table, without the objects: 300 bytes for a pod."""
@@ -205,6 +206,7 @@ class Client:
             "limit": str(PAGE_SIZE),
             "continue": continue_token,
             "labelSelector": label_selector,
+            "fieldSelector": field_selector,
             "includeObject": "None",
         }
         path = resource.path(namespace)

@@ -24,6 +24,8 @@ SIZES = (0, 10, 1000)
 PATHS = {
     "overview": "/",
     "applications": "/applications",
+    "map": "/map",
+    "map of pods": "/map?namespace=shop",
     "gates": "/gates",
     "policies": "/policies",
     "pods": "/policies/pods",

@@ -29,6 +29,10 @@ async def site():
     tolerations = [TOLERATION, {"key": "spot", "operator": "Exists"}]
     spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
     filled.pod("shop", {"app": "cart"}, "cart-7d9", changed, **spec)
+    # Of the owner cart-6f; their labels say of which version they are.
+    named = {"keptn.sh/app": "cart", "keptn.sh/workload": "web", "keptn.sh/version": "1.4.2"}
+    for number, (ready, node) in enumerate((("1/1", "n1"), ("0/1", "n2"), ("0/1", "n3"))):
+        filled.pod("shop", named, f"cart-6f-{number:05d}", status={"ready": ready}, nodeName=node)
     filled.placed("shop", "cart", 1)
     filled.placed("shop", "quay", 4)
     async with serve_dashboard(filled) as site:
@@ -122,3 +126,16 @@ async def test_why_is_this_application_there_and_since_when(person):
     assert "label region is fowey" in scores
     history = " ".join((await person.page.inner_text("#history")).split())
     assert "10 m ago Moved from fowey-5 to esbjerg-4" in history
+
+
+async def test_on_which_nodes_are_the_pods_that_are_not_ready(person):
+    await person.click("Map", "nav.pages")
+    assert person.clicks <= MOST
+    place = "/Cluster:This-cluster/Application:cart/Workload:web"
+    text = " ".join((await person.page.inner_text(f'details[id="{place}"]')).split())
+    assert text.startswith("Workload web 1 of 3 pods ready Version 1.4.2 Progressing")
+    assert "Not ready 2 pods on n2 (1), n3 (1) cart-6f-00001 on n2 0/1 ready" in text
+    folded = person.page.locator("details:not([open]) > summary").first
+    await folded.focus()
+    await person.page.keyboard.press("Enter")
+    assert await person.page.evaluate("document.activeElement.parentElement.open")

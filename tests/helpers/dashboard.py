@@ -98,8 +98,11 @@ class Filled(LifecycleStores):
         all_labels = {"kubernetes.io/metadata.name": name, **labels}
         self.sources["namespaces"].store.put(name, all_labels)
 
-    def pod(self, namespace, labels, name="", managed=(), **spec):
-        """A pod; ``managed`` are names of fields with their manager and the age of its write."""
+    def pod(self, namespace, labels, name="", managed=(), status=None, **spec):
+        """A pod; ``managed`` are names of fields with their manager and the age of its write.
+
+        ``status`` has what the API server prints: phase, ready and restarts.
+        """
         key = f"{namespace}/{name or len(self.pods)}"
         self.pods.put(key, LabelledPod(namespace, labels))
         fields = [
@@ -112,7 +115,8 @@ class Filled(LifecycleStores):
             for field, manager, age in managed
         ]
         metadata = {"labels": labels, "creationTimestamp": self.ago(600), "managedFields": fields}
-        raw = {"metadata": {"name": key.partition("/")[2], **metadata}, "spec": spec}
+        metadata["name"] = key.partition("/")[2]
+        raw = {"metadata": metadata, "spec": spec, "status": status or {}}
         self.client.put(PODS, namespace, raw)
         self.counter.outdate()
 

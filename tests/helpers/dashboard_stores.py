@@ -14,7 +14,7 @@ from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.release import CHECKS_KEY
 from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
-from harbourmaster.kube.client import ListPage
+from harbourmaster.kube.client import ListPage, TablePage
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_pod
@@ -67,6 +67,7 @@ class StubClient:
         self.objects = {}
         self.faults = {}
         self.asked = []
+        self.page = 500
 
     def put(self, resource, namespace, raw):
         self.objects.setdefault((resource.plural, namespace), []).append(raw)
@@ -83,6 +84,31 @@ class StubClient:
         ]
         items = tuple(msgspec.Raw(msgspec.json.encode(raw)) for raw in fitting[:limit])
         return ListPage(items, "1", "more" if len(fitting) > limit else "")
+
+    async def table(self, resource, namespace, *, field_selector="", continue_token=""):
+        self.asked.append((resource.plural, namespace, field_selector))
+        if fault := self.faults.get(resource.plural):
+            raise fault
+        start = int(continue_token or 0)
+        stored = self.objects.get((resource.plural, namespace), ())
+        rows = tuple(map(_cells, stored[start : start + self.page]))
+        token = str(start + self.page) if len(stored) > start + self.page else ""
+        return TablePage(_COLUMNS, rows, token)
+
+
+_COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "Node")
+
+
+def _cells(raw):
+    status = raw.get("status", {})
+    return (
+        raw["metadata"]["name"],
+        status.get("ready", "1/1"),
+        status.get("phase", "Running"),
+        status.get("restarts", 0),
+        None,
+        raw.get("spec", {}).get("nodeName", "<none>"),
+    )
 
 
 def _field(raw, path):

@@ -79,7 +79,7 @@ def applications(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ApplicationsPage:
     """Build the page of all applications, the most urgent first."""
-    newest = _newest_versions(sources, visible)
+    newest = newest_versions(sources, visible)
     listing = select_page(
         newest,
         query,
@@ -98,7 +98,7 @@ def applications(
 
 def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """Count applications for the overview."""
-    newest = _newest_versions(sources, visible)
+    newest = newest_versions(sources, visible)
     failed = sorted((version for version in newest if version.status.status == FAILED), key=_rank)
     return _TOPIC.tally(sources, visible, newest, _parts(newest), failed, _notice)
 
@@ -119,7 +119,8 @@ def link_of(namespace: str, name: str) -> str:
     return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
-def _newest_versions(sources: PageSources, visible: Visibility) -> list[AppVersion]:
+def newest_versions(sources: PageSources, visible: Visibility) -> list[AppVersion]:
+    """Return the newest version of each application that the user may see."""
     scope = visible.of(APP_VERSIONS)
     newest: dict[tuple[str, str], AppVersion] = {}
     for value in values(sources.app_versions):

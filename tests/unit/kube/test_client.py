@@ -203,7 +203,7 @@ async def test_a_table_has_cells_instead_of_objects(api, client):
     }
     api.fail_next("list", status=200, body=msgspec.json.encode(body))
     before = {"continue_token": "before"}
-    page = await client.table(PODS, "shop", label_selector="a=b", **before)
+    page = await client.table(PODS, "shop", label_selector="a=b", field_selector="c=d", **before)
     assert page.columns == ("Name", "Ready")
     assert page.rows == (("cart-1", "0/1"), ("cart-2", 7))
     assert page.continue_token == body["metadata"]["continue"]
@@ -213,6 +213,7 @@ async def test_a_table_has_cells_instead_of_objects(api, client):
         "limit": "500",
         "continue": "before",
         "labelSelector": "a=b",
+        "fieldSelector": "c=d",
         "includeObject": "None",
     }
     api.fail_next("list", status=200, body=b'{"metadata":{"resourceVersion":"7"},"rows":null}')

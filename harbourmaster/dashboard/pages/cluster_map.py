@@ -1,0 +1,374 @@
+"""Builds the map: clusters, applications, workloads, versions, and their pods with their nodes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    CLUSTERS,
+    PODS,
+    WORKLOAD_VERSIONS,
+)
+from harbourmaster.dashboard.pages import applications, placements
+from harbourmaster.dashboard.pages.states import URGENCY, ShownState, show_state
+from harbourmaster.dashboard.sources import lookup, values
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.workloads import names_of_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from harbourmaster.dashboard.pages.states import Tone
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.slicing import Sliced
+    from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.visibility import Visibility
+    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+
+PATH: Final = "/map"
+MOST: Final = 100
+"""Maximum pods of a state, and children of a node of the map, that are shown."""
+MOST_NODES: Final = 3
+"""Maximum names of nodes in the summary of a state."""
+SLICE: Final = 500
+"""Pods that are assigned before other tasks may run."""
+_NAME_BASE: Final = 58
+"""Characters of a name to which controllers append five random ones."""
+_RANDOM: Final = 5
+_REVISION: Final = "controller-revision-hash"
+_BUSY: Final = {"Pending", "ContainerCreating", "PodInitializing", "SchedulingGated"}
+_WORDS: Final = {"SchedulingGated": "Waiting at a gate", "": "Unknown"}
+_OPEN: Final[set[Tone]] = {"bad", "warn", "busy"}
+
+
+class PodCells(Struct, frozen=True, gc=False):
+    """The cells of a pod that ``kubectl get pods -o wide`` prints; ``node`` is "" without one."""
+
+    name: str
+    ready: str
+    status: str
+    restarts: str
+    node: str
+
+    @property
+    def state(self) -> ShownState:
+        """The state by which pods are grouped."""
+        status = self.status
+        ready, _, wanted = self.ready.partition("/")
+        if status == "Running":
+            return (
+                ShownState("Ready", "good") if ready == wanted else ShownState("Not ready", "warn")
+            )
+        if status == "Terminating":
+            return ShownState(status, "idle")
+        is_init = status.startswith("Init:") and "/" in status
+        tone: Tone = "busy" if status in _BUSY or is_init else "bad"
+        return ShownState(_WORDS.get(status, status), tone)
+
+
+class PodsRead(Struct, frozen=True):
+    """The pods of a namespace; ``fault`` says why some are missing."""
+
+    namespace: str = ""
+    pods: tuple[PodCells, ...] = ()
+    fault: str = ""
+
+
+class PodGroup(Struct, frozen=True, gc=False):
+    """The pods of one state, of which the first are shown."""
+
+    state: ShownState
+    count: int
+    nodes: tuple[tuple[str, int], ...]
+    """The nodes with the most of these pods, and their number."""
+    more_nodes: int
+    pods: tuple[PodCells, ...]
+    more: int
+    prefix: str
+    """The beginning that all their names have."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its pods are shown at first."""
+        return self.state.tone in _OPEN
+
+
+class MapNode(Struct, frozen=True, gc=False):
+    """A node of the map; its state is its own, and ``urgency`` the worst of it and below it."""
+
+    kind: str
+    name: str
+    state: ShownState | None = None
+    link: str = ""
+    ready: int = 0
+    pods: int = 0
+    children: tuple[MapNode, ...] = ()
+    groups: tuple[PodGroup, ...] = ()
+    more: int = 0
+    """The number of children that are not shown."""
+    count: str = ""
+    """The number of what is not pods, in words."""
+
+    @property
+    def urgency(self) -> int:
+        """The rank of the worst tone of this node and all below it."""
+        own = [] if self.state is None else [self.state.urgency]
+        below = [child.urgency for child in self.children]
+        return min((*own, *below, *(group.state.urgency for group in self.groups)), default=4)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open at first: if something in it is not well."""
+        return any(self.urgency == URGENCY[tone] for tone in _OPEN)
+
+
+class MapPage(Struct, frozen=True):
+    """The map of one namespace, or of all without their pods."""
+
+    namespace: str
+    namespaces: tuple[str, ...]
+    clusters: tuple[MapNode, ...]
+    """This cluster, and the members with an application that the user may see."""
+    more: int
+    """The number of members that are not shown."""
+    fault: str
+    sees_pods: bool
+
+
+def namespace_of(sources: PageSources, visible: Visibility, query: PageQuery) -> str:
+    """Return the namespace whose pods are shown: the selected one, or the only one."""
+    places = _places(sources, visible)
+    return query.namespace or (places[0] if len(places) == 1 else "")
+
+
+def cluster_map(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> Sliced[MapPage]:
+    """Build the map, the most urgent first."""
+    namespace = namespace_of(sources, visible, query)
+    read = sources.read if isinstance(sources.read, PodsRead) else PodsRead()
+    pods = read.pods if read.namespace == namespace else ()
+    if namespace:
+        here = yield from _namespace(sources, visible, namespace, pods, query.q.casefold())
+    else:
+        here = list(_summaries(applications.newest_versions(sources, visible)))
+    members = sorted(_members(sources, visible, query), key=_rank)
+    return MapPage(
+        namespace=namespace,
+        namespaces=_places(sources, visible),
+        clusters=(_node("Cluster", "This cluster", children=here), *members[:MOST]),
+        more=max(len(members) - MOST, 0),
+        fault=read.fault,
+        sees_pods=visible.sees(PODS, namespace),
+    )
+
+
+def _rank(node: MapNode) -> tuple[int, str]:
+    return node.urgency, node.name
+
+
+def _node(
+    kind: str,
+    name: str,
+    children: Iterable[MapNode],
+    groups: Sequence[PodGroup] = (),
+    **fields: Any,  # noqa: ANN401 - of the MapNode
+) -> MapNode:
+    """Return a node with the counts of its pods, and its most urgent children."""
+    ranked = sorted(children, key=_rank)
+    good = sum(group.count for group in groups if group.state.tone == "good")
+    return MapNode(
+        kind,
+        name,
+        ready=good + sum(child.ready for child in ranked),
+        pods=sum(group.count for group in groups) + sum(child.pods for child in ranked),
+        children=tuple(ranked[:MOST]),
+        groups=tuple(groups),
+        more=max(len(ranked) - MOST, 0),
+        **fields,
+    )
+
+
+def _places(sources: PageSources, visible: Visibility) -> tuple[str, ...]:
+    scope = visible.of(APP_VERSIONS)
+    keys = sources.app_versions.store if sources.app_versions else ()
+    return tuple(sorted({place for key in keys if scope.sees(place := key.partition("/")[0])}))
+
+
+def _summaries(newest: Iterable[AppVersion]) -> Iterator[MapNode]:
+    """Yield a node for each namespace, with the number of applications in the worst state."""
+    states: dict[str, list[ShownState]] = defaultdict(list)
+    for version in newest:
+        states[version.metadata.namespace].append(show_state(version.status.status))
+    for namespace, seen in states.items():
+        worst = min(seen, key=lambda state: state.urgency)
+        of = f"{seen.count(worst)} of {_applications(len(seen))}"
+        link = f"{PATH}?{urlencode({'namespace': namespace})}"
+        yield MapNode("Namespace", namespace, worst, link, count=of)
+
+
+def _applications(count: int) -> str:
+    return f"{count} application" if count == 1 else f"{count} applications"
+
+
+def _members(sources: PageSources, visible: Visibility, query: PageQuery) -> Iterator[MapNode]:
+    """Yield the member clusters with the applications that are placed on them."""
+    placed: dict[str, list[MapNode]] = defaultdict(list)
+    needle = query.q.casefold()
+    for application in values(sources.applications):
+        metadata, running = application.metadata, application.status.running_on
+        is_wanted = (
+            query.namespace in {"", metadata.namespace} and needle in metadata.name.casefold()
+        )
+        if running is None or not is_wanted or not visible.sees(APPLICATIONS, metadata.namespace):
+            continue
+        name = metadata.name if query.namespace else metadata.key
+        link = placements.link_of(metadata.namespace, metadata.name)
+        node = MapNode("Placed", name, show_state(application.status.phase), link)
+        placed[f"{running.namespace or metadata.namespace}/{running.name}"].append(node)
+    for key, nodes in placed.items():
+        sees = visible.sees(CLUSTERS, key.partition("/")[0])
+        cluster = lookup(sources.clusters, key) if sees else None
+        state = show_state(cluster.status.state) if cluster is not None else None
+        yield _node(
+            "Cluster",
+            key.partition("/")[2] if query.namespace else key,
+            nodes,
+            state=state,
+            count=_applications(len(nodes)),
+        )
+
+
+def _namespace(
+    sources: PageSources,
+    visible: Visibility,
+    namespace: str,
+    pods: Sequence[PodCells],
+    needle: str,
+) -> Sliced[list[MapNode]]:
+    """Return the applications of a namespace, and its pods that belong to none."""
+    sees = visible.sees(WORKLOAD_VERSIONS, namespace)
+    versions = [
+        version
+        for version in (values(sources.workload_versions) if sees else ())
+        if version.metadata.namespace == namespace
+    ]
+    owners = _Owners(versions)
+    by_version: dict[tuple[str, str], list[PodCells]] = defaultdict(list)
+    others: list[PodCells] = []
+    for number, pod in enumerate(pods, 1):
+        if not number % SLICE:
+            yield
+        known = lookup(sources.labels, f"{namespace}/{pod.name}")
+        owner = owners.find(pod.name, {} if known is None else known.labels)
+        (others if owner is None else by_version[owner]).append(pod)
+    return [
+        *_apps(sources, visible, namespace, versions, by_version, needle),
+        *(
+            []
+            if needle or not others
+            else [_node("Pods", "of no application", (), _groups(others))]
+        ),
+    ]
+
+
+class _Owners:
+    """Finds the version of a pod by the name of its owner; by labels if that has several."""
+
+    def __init__(self, versions: Iterable[WorkloadVersion]) -> None:
+        self._names = {version.metadata.name for version in versions}
+        self._by_base: dict[str, list[str]] = defaultdict(list)
+        for version in sorted(versions, key=_age, reverse=True):
+            base = f"{version.spec.resource_reference.name}-"[:_NAME_BASE]
+            self._by_base[base].append(version.metadata.name)
+
+    def find(self, pod: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return the name of a version, and the revision if it may be of another version."""
+        own = self._by_base.get(pod[:-_RANDOM]) or self._by_base.get(f"{pod.rpartition('-')[0]}-")
+        if own and len(own) == 1:
+            return own[0], ""
+        metadata = workload_of({}, labels)
+        named = names_of_pod(metadata).version if metadata is not None else ""
+        if named in self._names:
+            return named, ""
+        return (own[0], labels.get(_REVISION, "")) if own else None
+
+
+def _age(version: WorkloadVersion) -> tuple[str, str]:
+    return version.metadata.creation_timestamp, version.metadata.name
+
+
+def _apps(
+    sources: PageSources,
+    visible: Visibility,
+    namespace: str,
+    versions: Iterable[WorkloadVersion],
+    pods: Mapping[tuple[str, str], Sequence[PodCells]],
+    needle: str,
+) -> Iterator[MapNode]:
+    known = {
+        version.spec.app_name: version
+        for version in applications.newest_versions(sources, visible)
+        if version.metadata.namespace == namespace and not version.is_of_application
+    }
+    by_app: dict[str, dict[str, list[WorkloadVersion]]] = {app: {} for app in known}
+    for version in sorted(versions, key=_age, reverse=True):
+        workloads = by_app.setdefault(version.spec.app, {})
+        workloads.setdefault(version.spec.workload_name, []).append(version)
+    revisions: dict[str, list[str]] = defaultdict(list)
+    for name, revision in pods:
+        revisions[name].append(revision)
+    for app, workloads in by_app.items():
+        if needle not in app.casefold():
+            continue
+        children = []
+        for workload, all_versions in workloads.items():
+            nodes = [
+                _version(version, revision, pods.get((version.metadata.name, revision), ()))
+                for place, version in enumerate(all_versions)
+                # Former versions have no pods, and say nothing.
+                for revision in revisions.get(version.metadata.name, () if place else ("",))
+            ]
+            children.append(_node("Workload", workload.removeprefix(f"{app}-"), nodes))
+        newest = known.get(app)
+        state = show_state(newest.status.status) if newest is not None else None
+        link = applications.link_of(namespace, app) if newest is not None else ""
+        yield _node("Application", app, children, state=state, link=link)
+
+
+def _version(version: WorkloadVersion, revision: str, pods: Sequence[PodCells]) -> MapNode:
+    if revision:
+        return _node("Revision", revision, (), _groups(pods))
+    state = show_state(version.status.status)
+    return _node("Version", version.spec.version, (), _groups(pods), state=state)
+
+
+def _groups(pods: Iterable[PodCells]) -> tuple[PodGroup, ...]:
+    """Group pods by their state, the most urgent first; their nodes stand together."""
+    by_state: dict[ShownState, list[PodCells]] = defaultdict(list)
+    for pod in pods:
+        by_state[pod.state].append(pod)
+    groups = []
+    for state in sorted(by_state, key=lambda state: (state.urgency, state.word)):
+        members = sorted(by_state[state], key=lambda pod: (pod.node, pod.name))
+        nodes = Counter(pod.node for pod in members if pod.node)
+        groups.append(
+            PodGroup(
+                state,
+                len(members),
+                nodes=tuple(nodes.most_common(MOST_NODES)),
+                more_nodes=max(len(nodes) - MOST_NODES, 0),
+                pods=tuple(members[:MOST]),
+                more=max(len(members) - MOST, 0),
+                prefix=commonprefix([pod.name for pod in members]),  # noqa: RUF071 - characters
+            )
+        )
+    return tuple(groups)
