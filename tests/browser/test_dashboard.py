@@ -27,6 +27,9 @@ PATHS = {
     "map": "/map",
     "map of pods": "/map?namespace=shop",
     "gates": "/gates",
+    "metrics": "/checks",
+    "evaluations": "/checks?view=evaluations",
+    "definitions": "/checks?view=definitions",
     "policies": "/policies",
     "pods": "/policies/pods",
     "clusters": "/clusters",
@@ -88,6 +91,9 @@ async def test_every_page_is_readable(browser, site, look):
         paths = dict(PATHS)
         if application := await application_of(visit):
             paths |= {
+                # Of the fill: a namespace with a failed application.
+                "metric": "/checks/keptnmetrics/search/p95",
+                "evaluation": "/checks/keptnevaluations/search/pre-errors-81724",
                 "application": application,
                 "pod": "/policies/pods/shop/0",
                 "placement": "/clusters/shop/cart-0",

@@ -34,6 +34,7 @@ async def site():
     for number, (ready, node) in enumerate((("1/1", "n1"), ("0/1", "n2"), ("0/1", "n3"))):
         filled.pod("shop", named, f"cart-6f-{number:05d}", status={"ready": ready}, nodeName=node)
     filled.placed("shop", "cart", 1)
+    filled.metric("shop", "p95", lastUpdated=filled.ago(600), errMsg="connection refused")
     filled.placed("shop", "quay", 4)
     async with serve_dashboard(filled) as site:
         yield site.url
@@ -97,6 +98,19 @@ async def test_what_failed_in_the_last_release(person):
     assert "412.5 target <200" in text
     assert "value '412.5' did not meet objective '<200'" in text
     assert "Succeeded" in await person.row("1.4.1")
+
+
+async def test_whether_the_metric_has_an_error_itself_and_which_releases_use_it(person):
+    await person.click("Checks", within="header")
+    await person.click("p95")
+    assert person.clicks <= MOST
+    text = " ".join((await person.page.inner_text("#facts")).split())
+    assert "Unavailable" in text
+    assert "longer than 30s: connection refused" in text
+    rows = person.page.get_by_role("table", name="Releases that use it").locator("tbody tr")
+    using = [" ".join(row.split()) for row in await rows.all_inner_texts()]
+    assert any(row.startswith("shop/cart Progressing version 1.4.2") for row in using)
+    assert any(row.startswith("shop/ledger Failed version 1.4.2") for row in using)
 
 
 async def test_which_policies_conflict(person):

@@ -211,7 +211,7 @@ class _Look:
             return self._state_of_metric(obj)[0]
         if kind is resources.ANALYSES:
             return state_of_analysis(obj)
-        default = kind.kind.removeprefix("Keptn")
+        default = f"For {_run_of(kind).plural.removeprefix('keptn')}"
         return str(_field(obj, "status.overall_status") or _field(obj, "status.status") or default)
 
     def _state_of_metric(self, metric: Metric) -> tuple[str, str]:
@@ -265,9 +265,10 @@ class _Look:
                 yield "Definition", (self.row(DEFINITIONS[kind.kind], definition),)
             return
         used = (kind, obj.metadata.key)
-        yield "Releases that use it", self._releases(used)
-        of = next((run for run in RUNS if DEFINITIONS[run.kind] is kind), resources.EVALUATIONS)
-        yield "Last runs", (self.row(of, run) for run in self._runs(of, used))
+        releases = self._releases(used)
+        yield "Releases that use it", sorted(releases, key=lambda row: row.state.urgency)
+        runs = self._runs(_run_of(kind), used)
+        yield "Last runs", (self.row(_run_of(kind), run) for run in runs)
 
     def _runs(self, kind: Resource, used: tuple[Resource, str]) -> Iterator[Any]:
         for run in self.seen(kind):
@@ -326,7 +327,8 @@ class _Look:
             ]
             for objective in objectives_of(definition):
                 if any(self._metric(place, objective) is metric for place in places):
-                    yield replace(self._objective(namespace, objective), name=name, path=path)
+                    row = self._objective(namespace, objective)
+                    yield replace(row, name=name, path=path, text="")
 
     def _results(self, evaluation: Evaluation) -> Iterator[CheckRow]:
         status, objectives = evaluation.status, self._objectives_of(evaluation)
@@ -361,6 +363,11 @@ class _Look:
             for measured in _measured(run.status.measurements.get(key, Tries()))
         ]
         return sorted(tries, key=attrgetter("time"))
+
+
+def _run_of(kind: Resource) -> Resource:
+    """Return the kind of what runs by a definition, or of what reads a metric."""
+    return next((run for run in RUNS if DEFINITIONS[run.kind] is kind), resources.EVALUATIONS)
 
 
 def _path(kind: Resource, metadata: Metadata) -> str:
@@ -432,4 +439,4 @@ def _version_row(version: Version) -> CheckRow:
         app, name = spec.app, spec.workload_name
     state, began = show_state(version.status.status), version.status.start_time
     path = link_of(namespace, app) + query
-    return CheckRow(name, state, path, namespace, value=spec.version, time=began)
+    return CheckRow(name, state, path, namespace, text=f"version {spec.version}", time=began)

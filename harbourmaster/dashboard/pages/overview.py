@@ -9,6 +9,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import APP_VERSIONS, KEPTN_METRICS, WORKLOAD_VERSIONS
 from harbourmaster.dashboard.pages import (
     applications,
+    checks,
     clusters,
     gates,
     policies,
@@ -107,6 +108,6 @@ def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) ->
         faults = [read_metric(metric, stale_after, now).fault for metric in group]
         if all(faults) and all(metric.status.err_msg for metric in group):
             text = f"none of its KeptnMetrics ({len(group)}) has a current value: {faults[0]}"
-            link = f"{gates.PATH}?namespace={namespace}"
+            link = f"{checks.PATH}?namespace={namespace}&state=Unavailable"
             notices.append(Notice("bad", "Provider", f"{namespace}/{name}", text, link))
     return notices

@@ -46,14 +46,14 @@ def stores():
     return Filled(NOW, max_age=3600)
 
 
-def tries(stores, *values, status="Failed"):
+def tries(stores, *values):
     """The record of an objective that was measured each 30 s."""
     return [
         {
             "number": number,
             "time": stores.ago(30 * (len(values) - number)),
             "value": value,
-            "status": status if value else "Failed",
+            "status": "Failed",
             **({} if value else {"message": "inconclusive: empty value for: p95: no values"}),
         }
         for number, value in enumerate(values, 1)
@@ -105,9 +105,9 @@ async def test_a_metric_tells_its_error_thresholds_and_releases(stores):
         ("shop/errors", "<200"),
         ("shop/latency", "<200"),
     ]
-    released = [(row.name, row.value, row.state.word) for row in rows(page, "Releases that use it")]
-    assert ("cart", "1.4.2", "Failed") in released
-    assert ("ledger", "1.4.2", "Progressing") in released
+    released = [(row.name, row.text, row.state.word) for row in rows(page, "Releases that use it")]
+    assert ("cart", "version 1.4.2", "Failed") in released
+    assert ("ledger", "version 1.4.2", "Progressing") in released
     assert [row.name for row in rows(page, "Last runs")] == [
         "pre-errors-1",
         "pre-eval-latency-ledger",
@@ -406,6 +406,9 @@ async def test_every_link_leads_to_a_page_and_back(place):
         for path, links in pages.items()
         if "analysisdefinitions" not in path and not any(link.startswith(release) for link in links)
     ] == []
+    # In the other direction, the release leads to its checks.
+    of_release = await place.page(release)
+    assert 'href="/checks/keptnevaluations/shop/pre-errors-81724"' in of_release
     # A value that is NaN or missing is text in the table, not an error of the page.
     evaluation = await place.page("/checks/keptnevaluations/shop/pre-errors-1")
     assert "<bdi>NaN</bdi>" in evaluation

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from harbourmaster.dashboard.pages import (
     applications,
+    checks,
     clusters,
     gates,
     overview,
@@ -181,13 +182,26 @@ async def test_a_missing_definition_needs_attention_once(stores):
 async def test_a_provider_without_any_answer_needs_attention_until_it_answers(stores):
     async def notices():
         page = await run_sliced(overview.overview(await stores.world(), ALL, PageQuery(), NOW))
-        return [(notice.name, notice.text) for notice in page.notices if notice.what == "Provider"]
+        return [
+            (notice.name, notice.text, notice.link)
+            for notice in page.notices
+            if notice.what == "Provider"
+        ]
 
     for name in ("p95", "p99"):
         stores.metric("shop", name, value="", errMsg="connection refused")
     fault = "empty value for: p95: connection refused"
     text = f"none of its KeptnMetrics (2) has a current value: {fault}"
-    assert await notices() == [("shop/prometheus", text)]
+    link = "/checks?namespace=shop&state=Unavailable"
+    assert await notices() == [("shop/prometheus", text, link)]
+    assert (
+        len(
+            checks.checks(
+                await stores.world(), ALL, PageQuery(state="Unavailable"), NOW
+            ).listing.rows
+        )
+        == 2
+    )
     stores.metric("shop", "p99")
     assert await notices() == []
 
