@@ -121,7 +121,7 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
         ("gates", ("till-", "manual-approval")),
         ("clusters", tuple(MEMBERS)),
         ("clusters?view=placed", ("ferry", "south")),
-        (failed.removeprefix(address), ("What failed", "errors-per-minute")),
+        (failed.removeprefix(address), ("What failed", "few-errors")),
     ):
         status, text = page(address, path, **bearer)
         assert status == 200
