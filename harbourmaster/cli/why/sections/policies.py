@@ -113,7 +113,7 @@ def _lines(
     yield from wording.policies(explanation)
     codes = {note.code for note in explanation.warnings}
     for note in answered.verdict.warnings:
-        # Of what was admitted long ago the section on gates tells more, but for its stages.
+        # Of what was admitted long ago the section on gates tells more, except of its stages.
         is_told = known.is_live and note.code.startswith("gate-")
         if note.code not in codes and (not is_told or note.code.startswith("gate-stages")):
             yield Line(note.text, 0, "waiting", "warns")
