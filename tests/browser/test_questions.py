@@ -78,7 +78,7 @@ async def test_why_does_this_pod_wait(person):
 
 async def test_who_changed_this_field(person):
     await person.click("Policies")
-    await person.click("1 pods of keep-cart")
+    await person.click("1 pod of keep-cart")
     await person.click("cart-7d9")
     by_policy = await person.row("nodeSelector")
     assert by_policy == 'nodeSelector["disk"] ssd PodSchedulingPolicy shop/keep-cart no'

@@ -12,10 +12,12 @@ from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.dashboard.pages.gates import GateFactsReader
 from harbourmaster.dashboard.pages.phases import (
+    DEPLOYMENT,
     Failure,
     PhaseRow,
     failures,
     name_of_current,
+    name_of_failed,
     phase_rows,
     phase_runs,
     steps,
@@ -90,7 +92,7 @@ def applications(
             version.spec.version,
         ),
         key=_rank,
-        row=lambda version: _row(version, now),
+        row=lambda version: _row(sources, visible, version, now),
         holds=lambda version: not query.state or version.status.status == query.state,
     )
     return ApplicationsPage(listing, tuple(_parts(newest)))
@@ -100,11 +102,19 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """Count applications for the overview."""
     newest = newest_versions(sources, visible)
     failed = sorted((version for version in newest if version.status.status == FAILED), key=_rank)
-    return _TOPIC.tally(sources, visible, newest, _parts(newest), failed, _notice)
+    return _TOPIC.tally(
+        sources,
+        visible,
+        newest,
+        _parts(newest),
+        failed,
+        lambda version: _notice(sources, visible, version),
+    )
 
 
-def _notice(version: AppVersion) -> Notice:
-    text = f"version {version.spec.version} failed in its {_where(version)}"
+def _notice(sources: PageSources, visible: Visibility, version: AppVersion) -> Notice:
+    where = _failed_phase(sources, visible, version).lower() or "checks"
+    text = f"version {version.spec.version} failed in its {where}"
     place = (version.metadata.namespace, version.spec.app_name)
     return Notice("bad", "Application", "/".join(place), text, link_of(*place))
 
@@ -133,8 +143,18 @@ def newest_versions(sources: PageSources, visible: Visibility) -> list[AppVersio
     return list(newest.values())
 
 
-def _where(version: AppVersion) -> str:
-    return name_of_current(version).lower() or "checks"
+def _failed_phase(sources: PageSources, visible: Visibility, version: AppVersion) -> str:
+    """Return the phase that failed first: that of a workload, not the deployment around it."""
+    own = name_of_failed(version) or name_of_current(version)
+    if own != DEPLOYMENT or not visible.sees(WORKLOAD_VERSIONS, version.metadata.namespace):
+        return own
+    failed = [
+        (workload.status.end_time, f"{phase} of {entry.name}")
+        for entry in version.spec.workloads[:MOST]
+        if (workload := _workload(sources, version, entry.name, entry.version)) is not None
+        and (phase := name_of_failed(workload))
+    ]
+    return min(failed, default=("", own))[1]
 
 
 def _age(version: AppVersion) -> tuple[str, int, str]:
@@ -151,15 +171,20 @@ def _parts(newest: Iterable[AppVersion]) -> Iterator[StateCount]:
     return parts_by_urgency(version.status.status for version in newest)
 
 
-def _row(version: AppVersion, now: datetime) -> ApplicationRow:
+def _row(
+    sources: PageSources, visible: Visibility, version: AppVersion, now: datetime
+) -> ApplicationRow:
     status = version.status
+    phase = "" if status.is_finished else name_of_current(version)
+    if status.status == FAILED:
+        phase = _failed_phase(sources, visible, version)
     return ApplicationRow(
         namespace=version.metadata.namespace,
         name=version.spec.app_name,
         link=link_of(version.metadata.namespace, version.spec.app_name),
         version=version.spec.version,
         state=show_state(status.status),
-        phase="" if status.is_finished and status.status != FAILED else name_of_current(version),
+        phase=phase,
         steps=steps(version),
         start=status.start_time,
         took=_took(version, now),

@@ -11,6 +11,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import ShownState, seconds_between, show_state, span
 from harbourmaster.lifecycle.check_facts import CheckReport, Facts, check_reports
 from harbourmaster.lifecycle.model import (
+    DEPRECATED,
     FAILED,
     PENDING,
     PROGRESSING,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 1000
 """The width of a time line, in units."""
+DEPLOYMENT: Final = "Deployment"
 _LEAST: Final = 6
 """The minimum width of a bar, in units."""
 _STAGE_ROW: Final = 3
@@ -92,13 +94,20 @@ def name_of(phase: Phase) -> str:
     for mark, word in _WORDS:
         if when and phase.name.endswith(mark):
             return f"{when}-deployment {word}"
-    return "Deployment"
+    return DEPLOYMENT
 
 
 def name_of_current(version: Version) -> str:
     """Return the title of the current phase; empty before the first and after the last."""
     current = version.status.current_phase
     return next((name_of(phase) for phase in phases_of(version) if phase.name == current), "")
+
+
+def name_of_failed(version: Version) -> str:
+    """Return the title of the first phase that failed; empty without one."""
+    status = version.status
+    failed = (name_of(phase) for phase in phases_of(version) if state_of(status, phase) == FAILED)
+    return next(failed, "")
 
 
 def steps(version: Version) -> tuple[tuple[str, ShownState], ...]:
@@ -179,7 +188,8 @@ def _stage_row(
         Bar(0, min(pods * WIDTH // max(stage.wanted, 1), WIDTH))
         for pods in (stage.released, stage.allowed)
     )
-    pods = f"{stage.released} of {stage.wanted} pods released, {stage.allowed} allowed"
+    unit = "pod" if stage.wanted == 1 else "pods"
+    pods = f"{stage.released} of {stage.wanted} {unit} released, {stage.allowed} allowed"
     return PhaseRow(
         name=f"Stage {stage.number} of {stage.of}" if stage.number else "Stages",
         state=show_state(stage.state),
@@ -202,6 +212,8 @@ def _state(version: Version, phase: Phase) -> ShownState:
     has_checks = phase.checks and (getattr(version.spec, phase.checks) or _items(version, phase))
     if phase.checks and state == SUCCEEDED and not has_checks:
         return ShownState("No checks", "idle")
+    if state == DEPRECATED:
+        return ShownState("Not run", "idle")
     return show_state(state)
 
 

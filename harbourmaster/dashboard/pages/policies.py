@@ -12,6 +12,12 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
 from harbourmaster.dashboard.pages.gates import GateRow, gate_of
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, select_page
+from harbourmaster.dashboard.sentences import (
+    affinity_texts,
+    field_text,
+    selector_terms,
+    toleration,
+)
 from harbourmaster.dashboard.sources import Conflict, MatchCounts, lookup, values
 from harbourmaster.dashboard.visibility import ListScope
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
@@ -213,21 +219,7 @@ def _selects(spec: PolicySpec | None, *, is_cluster: bool) -> Iterator[Selects]:
 def _selector(what: str, selector: LabelSelector | None) -> Selects:
     if selector is None:
         return Selects(what, (), is_absent=True)
-    terms = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
-    for expression in selector.match_expressions or ():
-        operands = ", ".join(expression.values or ())
-        match expression.operator:
-            case "In":
-                terms.append(f"{expression.key} in ({operands})")
-            case "NotIn":
-                terms.append(f"{expression.key} notin ({operands})")
-            case "Exists":
-                terms.append(f"{expression.key}")
-            case "DoesNotExist":
-                terms.append(f"!{expression.key}")
-            case _:
-                terms.append(f"{expression.key} {expression.operator} ({operands})")
-    return Selects(what, tuple(terms))
+    return Selects(what, tuple(selector_terms(selector)))
 
 
 def _sets(spec: PolicySpec | None) -> Iterator[str]:
@@ -240,22 +232,9 @@ def _sets(spec: PolicySpec | None) -> Iterator[str]:
         yield f"nodeSelector: {key}={value}"
     if spec.scheduler_name:
         yield f"schedulerName: {spec.scheduler_name}"
-    for toleration in spec.tolerations or ():
-        value = f"={toleration.value}" if toleration.value else ""
-        effect = f":{toleration.effect}" if toleration.effect else ""
-        yield f"toleration: {toleration.key or 'any taint'}{value}{effect}"
-    affinity = spec.affinity
-    if affinity is None:
-        return
-    for name, rules in (
-        ("node affinity", affinity.node_affinity),
-        ("pod affinity", affinity.pod_affinity),
-        ("pod anti-affinity", affinity.pod_anti_affinity),
-    ):
-        if rules is not None and rules.required:
-            yield f"{name}: required"
-        if rules is not None and rules.preferred:
-            yield f"{name}: preferred"
+    yield from map(toleration, spec.tolerations or ())
+    if spec.affinity is not None:
+        yield from affinity_texts(spec.affinity)
 
 
 PODS_PATH: Final = f"{PATH}/pods"
@@ -294,6 +273,8 @@ class FieldRow(Struct, frozen=True, gc=False):
     """A field of the pod, the policies that ask for its value, and its last writer."""
 
     report: FieldReport
+    text: str
+    """The value in a sentence."""
     manager: Json | None
     """The entry of managedFields, which never has changes by admission."""
 
@@ -326,7 +307,7 @@ def pod(
         tuple(policy.reference for policy in known.policies if policy.matched),
         # The pod does not have the other fields: a policy would set them in a new pod.
         tuple(
-            FieldRow(field, _manager(field.path, metadata))
+            FieldRow(field, field_text(field.path, field.value), _manager(field.path, metadata))
             for field in known.fields
             if field.set_by == (OWN,)
         ),

@@ -115,4 +115,5 @@ def _parts(rows: Sequence[ReservationRow]) -> Iterator[StateCount]:
         yield StateCount("beyond the deadline", overdue, "warn", OVERDUE)
     victims = sum(len(row.victims) for row in rows)
     if victims:
-        yield StateCount("pods that have to go", victims, "busy")
+        what = "pod that has to go" if victims == 1 else "pods that have to go"
+        yield StateCount(what, victims, "busy")

@@ -141,6 +141,37 @@ async def test_a_release_that_failed_in_a_workload_names_the_workload_once(store
     assert [failure.where for failure in page.shown.failed] == ["Deployment"]
 
 
+async def test_the_overview_and_the_list_name_the_phase_that_failed_not_the_one_around_it(stores):
+    stores.app("shop", "cart", 1)
+    world = stores.sources["app_versions"].store
+    version = world.get("shop/cart-1.4.2-6b86b273")
+    failing = replace(version.status, workload_overall_status="Failed", status="Failed")
+    stores.put("app_versions", replace(version, status=failing))
+    for name, ended in (("web", 5), ("worker", 60)):
+        workload = stores.sources["workload_versions"].store.get(f"shop/cart-{name}-1.4.2")
+        fields = {"pre_deployment_evaluation_status": "Failed", "deployment_status": "Deprecated"}
+        status = replace(workload.status, **fields, status="Failed", end_time=stores.ago(ended))
+        stores.put("workload_versions", replace(workload, status=status))
+
+    async def told(visible):
+        page = await run_sliced(overview.overview(await stores.world(), visible, PageQuery(), NOW))
+        (notice,) = [notice for notice in page.notices if notice.what == "Application"]
+        (row,) = applications.applications(
+            await stores.world(), visible, PageQuery(), NOW
+        ).listing.rows
+        return notice.text, row.phase
+
+    phase = "re-deployment evaluations of worker"
+    assert await told(ALL) == (f"version 1.4.2 failed in its p{phase}", f"P{phase}")
+    hidden = Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})
+    assert await told(hidden) == ("version 1.4.2 failed in its deployment", "Deployment")
+    lane = application(await stores.world(), ALL, CART, NOW).lanes[1]
+    assert [(row.state.word, row.state.tone) for row in lane.phases][1:3] == [
+        ("Failed", "bad"),
+        ("Not run", "idle"),
+    ]
+
+
 async def test_of_a_release_with_many_failures_the_first_are_shown(stores):
     stores.app("shop", "cart", 1)
     version = stores.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
@@ -381,11 +412,18 @@ async def test_clusters_and_what_they_run(stores, assert_golden):
     assert [row.name for row in page.placements.rows] == ["ledger"]
 
 
+async def test_a_count_of_one_has_a_label_of_one(stores):
+    stores.reserved(1)
+    (part,) = reservations.reservations(await stores.world(), ALL, PageQuery(), NOW).parts
+    assert (part.count, part.label) == (1, "pod that has to go")
+
+
 async def test_reservations_end(stores):
     stores.reserved(2)
     stores.reserved(0, pod="kube-system/agent")
     page = reservations.reservations(await stores.world(), ALL, PageQuery(), NOW)
     first, second = page.listing.rows
+    assert [part.label for part in page.parts] == ["pods that have to go"]
     assert (first.node, second.node) == ("node-2", "node-0")
     assert (second.namespace, second.pod) == ("kube-system", "agent")
     assert len(first.victims) == 2
