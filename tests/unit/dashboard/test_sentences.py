@@ -36,8 +36,8 @@ BESIDE, APART = (f"spec.affinity.pod{anti}Affinity." for anti in ("", "Anti"))
             NODE,
             [ZONE, CORES],
             (
-                "only on nodes with zone in (a, b), or with cores > 8 and !spot and disk notin (hdd) "
-                "and metadata.name in (n1)"
+                "only on nodes with zone in (a, b), or with cores > 8 and !spot and disk notin "
+                "(hdd) and metadata.name in (n1)"
             ),
         ),
         (NODE, [{}], "only on nodes with nothing that a node can have"),
