@@ -96,7 +96,7 @@ def plot(name: str, measurements: Sequence[Measured], target: str = "") -> Plot 
     return Plot(
         name=name,
         target=target,
-        summary=_summary(marks, target),
+        summary=_summary(marks),
         marks=marks,
         lines=tuple(" ".join(f"{mark.x},{mark.y}" for mark in run) for run in runs if run[1:]),
         rules=tuple(
@@ -157,14 +157,13 @@ def _places(shown: Sequence[Measured]) -> list[int]:
     ]
 
 
-def _summary(marks: Sequence[Mark], target: str) -> str:
+def _summary(marks: Sequence[Mark]) -> str:
     count = len(marks)
     text = f"{count} measurement{'s' if count != 1 else ''}"
     unmet = sum(mark.kind == "unmet" for mark in marks)
     missing = sum(mark.kind == "none" for mark in marks)
     if unmet:
-        goal = target or "its target"
-        text = f"{unmet} of {text} did not meet {goal}"
+        text = f"{unmet} of {text} did not meet the target"
         last = sum(1 for _ in takewhile(lambda mark: mark.kind == "unmet", reversed(marks)))
         if last > 1:
             text += f", the last {last} in a row"

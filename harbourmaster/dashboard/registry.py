@@ -22,6 +22,7 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.dashboard.pages import (
+    application,
     applications,
     checks,
     cluster_map,
@@ -34,7 +35,13 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gates import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.reads import Reads, read_pod, read_pods
+from harbourmaster.dashboard.reads import (
+    OF_APPLICATION,
+    Reads,
+    read_application,
+    read_pod,
+    read_pods,
+)
 from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
@@ -116,8 +123,9 @@ APPLICATION_PAGE: Final = replace(
     APPLICATIONS_PAGE,
     name="application",
     path=f"{applications.PATH}{_ONE}",
-    build=applications.application,
-    besides=(WORKLOAD_VERSIONS, *DETAILS),
+    build=application.application,
+    besides=(WORKLOAD_VERSIONS, *DETAILS, *OF_APPLICATION),
+    reads=read_application,
 )
 _CHECKS: Final = Page(
     "checks",

@@ -163,8 +163,8 @@ class PageSources:
     """The result of ``Page.reads``; None for a page without."""
 
     def of(self, kind: Resource) -> Source[Any] | None:
-        """Return the source of a kind, or None if its controller is off."""
-        source: Source[Any] | None = getattr(self, SOURCES[kind])
+        """Return the source of a kind; None if its controller is off, or if no cache has it."""
+        source: Source[Any] | None = getattr(self, SOURCES.get(kind, ""), None)
         return source
 
 

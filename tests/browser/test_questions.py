@@ -1,4 +1,4 @@
-"""Five questions that people have, answered by the pages alone, three clicks from the overview."""
+"""Questions that people have, answered by the pages alone, three clicks from the overview."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ async def site():
         filled.pod("shop", named, f"cart-6f-{number:05d}", status={"ready": ready}, nodeName=node)
     filled.placed("shop", "cart", 1)
     filled.metric("shop", "p95", lastUpdated=filled.ago(600), errMsg="connection refused")
+    filled.staged("shop", "store")
     filled.placed("shop", "quay", 4)
     async with serve_dashboard(filled) as site:
         yield site.url
@@ -94,7 +95,7 @@ async def test_what_failed_in_the_last_release(person):
     await person.click("ledger")
     text = " ".join((await person.page.inner_text("#failed")).split())
     assert person.clicks <= MOST
-    assert text.startswith("What failed Pre-deployment evaluations Failed errors")
+    assert text.startswith("What failed first Pre-deployment evaluations Failed errors")
     assert "412.5 target <200" in text
     assert "value '412.5' did not meet objective '<200'" in text
     assert "Succeeded" in await person.row("1.4.1")
@@ -153,3 +154,67 @@ async def test_on_which_nodes_are_the_pods_that_are_not_ready(person):
     await folded.focus()
     await person.page.keyboard.press("Enter")
     assert await person.page.evaluate("document.activeElement.parentElement.open")
+
+
+async def store(person):
+    """Open the page of a release that a stage holds."""
+    await person.click("Applications")
+    await person.click("store")
+    assert person.clicks <= MOST
+
+
+async def text_of(person, selector):
+    return " ".join((await person.page.inner_text(selector)).split())
+
+
+async def test_what_failed_first_with_which_value_against_which_threshold(person):
+    await store(person)
+    text = await text_of(person, "#failed")
+    first = "What failed first web: Stage 2 of 3 Failed error-rate stage-2-errors 4.8 target <1"
+    assert text.startswith(first)
+    # It is above everything that the page says about the release.
+    above = "document.querySelector('#failed').getBoundingClientRect().bottom"
+    facts = "document.querySelector('#facts').getBoundingClientRect().top"
+    assert await person.page.evaluate(f"{above} <= {facts}")
+
+
+async def test_was_it_an_outlier_or_did_the_value_get_worse(person):
+    await store(person)
+    await person.page.locator("#failed summary").click()
+    assert person.clicks + 1 <= MOST
+    rows = await person.page.locator("#failed tbody tr").all_inner_texts()
+    values = ["\t".join(row.split("\t")[:2]) for row in rows]
+    assert values == ["4.8\tnot met", "2.1\tnot met", "1.2\tnot met", "0.4\tmet"]
+    assert "the last 3 in a row" in await text_of(person, "#failed figcaption")
+
+
+async def test_which_images_have_the_versions_and_how_many_pods_are_ready(person):
+    await store(person)
+    image = "registry.example.com/shop/store"
+    assert await person.row("New 1.4.2") == f"New 1.4.2 1 of 4 pods {image}:1.4.2"
+    assert await person.row("Old 1.4.1") == f"Old 1.4.1 2 of 2 pods {image}:1.4.1"
+
+
+async def test_at_which_stage_is_the_release_and_why_is_it_held(person):
+    await store(person)
+    text = await text_of(person, ".timeline > li:has(ol.stages)")
+    assert text.startswith("Stage 2 of 3 Held")
+    assert "Passed 1 of 1 pod 2. Held 1 of 1 pod 3. To come 0 of 2 pods" in text
+    assert "2 of 4 pods released, 2 allowed; evaluation error-rate, task smoke failed" in text
+
+
+async def test_which_event_says_why_new_pods_do_not_become_ready(person):
+    await store(person)
+    text = await text_of(person, "#events")
+    assert "BackOff Pod store-2-x0xyz and 2 more" in text
+    assert "Back-off restarting failed container web in pod store-2-x0xyz" in text
+
+
+async def test_what_did_the_last_run_of_the_failed_task_say(person):
+    await store(person)
+    await person.page.get_by_text("Runs of tasks: 2").click()
+    assert person.clicks + 1 <= MOST
+    run = person.page.locator("details[open] .checks li").first
+    text = " ".join((await run.inner_text()).split())
+    assert text.startswith("Failed smoke stage-2-smoke")
+    assert "Job job-stage-2-smoke checkout answers 502 instead of 200" in text

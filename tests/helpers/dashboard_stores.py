@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from harbourmaster.api.resources import CORE_EVENTS, REPLICA_SETS
 from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.dashboard.caches import PodCounter
 from harbourmaster.dashboard.sources import MatchCounts, PageSources
@@ -15,6 +16,7 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.release import CHECKS_KEY
 from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
 from harbourmaster.kube.client import ListPage, TablePage
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import decode_pod
@@ -65,6 +67,7 @@ class StubClient:
 
     def __init__(self):
         self.objects = {}
+        self.tables = {}
         self.faults = {}
         self.asked = []
         self.page = 500
@@ -72,7 +75,9 @@ class StubClient:
     def put(self, resource, namespace, raw):
         self.objects.setdefault((resource.plural, namespace), []).append(raw)
 
-    async def list(self, resource, namespace, *, field_selector="", limit=500, **_):
+    async def list(
+        self, resource, namespace, *, field_selector="", continue_token="", limit=500, **_
+    ):
         self.asked.append((resource.plural, namespace, field_selector))
         if fault := self.faults.get(resource.plural):
             raise fault
@@ -82,15 +87,28 @@ class StubClient:
             for raw in self.objects.get((resource.plural, namespace), ())
             if all(_field(raw, path) == value for path, value in terms)
         ]
-        items = tuple(msgspec.Raw(msgspec.json.encode(raw)) for raw in fitting[:limit])
-        return ListPage(items, "1", "more" if len(fitting) > limit else "")
+        rest = fitting[int(continue_token or 0) :]
+        token = str(len(fitting) - len(rest) + limit) if len(rest) > limit else ""
+        items = tuple(msgspec.Raw(msgspec.json.encode(raw)) for raw in rest[:limit])
+        return ListPage(items, "1", token)
 
-    async def table(self, resource, namespace, *, field_selector="", continue_token=""):
-        self.asked.append((resource.plural, namespace, field_selector))
+    async def get(self, resource, name, namespace):
+        listed = await self.list(resource, namespace, field_selector=f"metadata.name={name}")
+        if not listed.items:
+            raise NotFoundError(f"{resource.plural} {name} not found", status=404)
+        return bytes(listed.items[0])
+
+    async def table(
+        self, resource, namespace, *, label_selector="", field_selector="", continue_token=""
+    ):
+        """All pods; with a label selector those in ``tables``."""
+        self.asked.append((resource.plural, namespace, label_selector or field_selector))
         if fault := self.faults.get(resource.plural):
             raise fault
         start = int(continue_token or 0)
         stored = self.objects.get((resource.plural, namespace), ())
+        if label_selector:
+            stored = self.tables.get(label_selector, ())
         rows = tuple(map(_cells, stored[start : start + self.page]))
         token = str(start + self.page) if len(stored) > start + self.page else ""
         return TablePage(_COLUMNS, rows, token)
@@ -340,6 +358,139 @@ class LifecycleStores(Stores):
         )
         self.metric(namespace, "p95")
 
+    def owner(self, namespace, name, image, uid, *, ready=0, wanted=1, desired=""):  # noqa: PLR0913
+        """A ReplicaSet; ``desired`` is the number of pods of its Deployment."""
+        notes = {"deployment.kubernetes.io/desired-replicas": str(desired)} if desired else {}
+        raw = {
+            "metadata": {"name": name, "uid": uid, "annotations": notes},
+            "spec": {"replicas": wanted, "template": {"spec": {"containers": [{"image": image}]}}},
+            "status": {"readyReplicas": ready} if ready else {},
+        }
+        self.client.put(REPLICA_SETS, namespace, raw)
+
+    def warning(self, namespace, kind, name, reason, message="", age=30, **fields):
+        """An event of type Warning."""
+        raw = {
+            "metadata": {"name": f"{name}.{age}"},
+            "involvedObject": {"kind": kind, "name": name},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "count": 3,
+            "lastTimestamp": self.ago(age),
+            **fields,
+        }
+        self.client.put(CORE_EVENTS, namespace, raw)
+
+    def staged(self, namespace, app):
+        """A release that its second stage holds: its error rate became worse, its pods crash."""
+        old, new = names_of(app, "web", "1.4.1"), names_of(app, "web", "1.4.2")
+        item = {"startTime": self.ago(120), "endTime": self.ago(60)}
+        results = [{"number": 1, "state": "Passed", "endTime": self.ago(180), "released": 1}]
+        failed = {"number": 2, "state": "Failed", "endTime": self.ago(60), "released": 2}
+        stage = {"number": 2, "of": 3, "state": "Held", "since": self.ago(60), "wanted": 4}
+        stage |= {"allowed": 2, "released": 2, "results": [*results, failed]}
+        stage["message"] = "evaluation error-rate, task smoke failed"
+        statuses = {
+            old: {"status": "Succeeded", "currentPhase": "Completed"},
+            new: {
+                "status": "Progressing",
+                "currentPhase": "WorkloadDeploy",
+                "startTime": self.ago(300),
+                "deploymentStatus": "Progressing",
+                "preDeploymentStatus": "Succeeded",
+                "preDeploymentEvaluationStatus": "Succeeded",
+                "stage": stage,
+                "stageEvaluationStatus": [
+                    {"definitionName": "error-rate", "name": "stage-2-errors", **item}
+                    | {"status": "Failed"}
+                ],
+                "stageTaskStatus": [
+                    {"definitionName": "smoke", "name": "stage-2-smoke", **item}
+                    | {"status": "Failed", "endTime": self.ago(50)}
+                ],
+            },
+        }
+        checks = {"stageTasks": ["smoke"], "stageEvaluations": ["error-rate"]}
+        for number, (names, status) in enumerate(statuses.items(), 1):
+            owner = {"uid": f"uid-{app}-{number}", "kind": "ReplicaSet", "name": f"{app}-{number}"}
+            spec = {"app": app, "workloadName": names.workload, "version": f"1.4.{number}"}
+            spec |= {"resourceReference": owner, "stages": "1, 50%, 100%", **checks}
+            spec["previousVersion"] = "1.4.1" if number > 1 else ""
+            made = (WorkloadVersion, names.version, namespace, 600 - number * 100)
+            self.put("workload_versions", self._made(*made, spec=spec, status=status))
+            image = f"registry.example.com/{namespace}/{app}:1.4.{number}"
+            ready, desired = (2, "") if number == 1 else (1, 4)
+            shown = {"ready": ready, "wanted": 2, "desired": desired}
+            self.owner(namespace, f"{app}-{number}", image, owner["uid"], **shown)
+            spec = {"appName": app, "version": f"1.4.{number}", "previousVersion": "1.4.1"}
+            spec["workloads"] = [{"name": "web", "version": f"1.4.{number}"}]
+            age = 700 - number * 200
+            of_app = {"status": status["status"], "currentPhase": "AppDeploy"}
+            of_app["startTime"] = self.ago(age)
+            made = (AppVersion, f"{app}-1.4.{number}", namespace, age)
+            self.put("app_versions", self._made(*made, spec=spec, status=of_app))
+        self.measured(namespace, "stage-2-errors", "error-rate", "0.4 1.2 2.1 4.8", "<1")
+        context = {"workloadName": new.workload, "appName": app, "workloadVersion": "1.4.2"}
+        text = "checkout answers 502 instead of 200"
+        for name, state, message, age in (
+            ("stage-2-smoke", "Failed", text, 90),
+            ("stage-1-smoke", "Succeeded", "12 of 12 requests were answered", 200),
+        ):
+            self.task(
+                namespace,
+                "smoke",
+                name,
+                {"context": context, "checkType": name[:7]},
+                status=state,
+                message=message,
+                jobName=f"job-{name}",
+                startTime=self.ago(age),
+                endTime=self.ago(age - 30),
+            )
+        crash = "Back-off restarting failed container web in pod"
+        for number in range(3):
+            pod = f"{app}-2-x{number}xyz"
+            self.warning(namespace, "Pod", pod, "BackOff", f"{crash} {pod}", 20 + number)
+
+    def measured(self, namespace, name, definition, values, target):
+        """An evaluation with a try in each half minute, and a target of the form ``<1``."""
+        tries = [
+            {
+                "number": number,
+                "time": self.ago(30 * (len(values.split()) - number) + 60),
+                "status": "Succeeded"
+                if value != "-" and float(value) < float(target[1:])
+                else "Failed",
+                "value": "" if value == "-" else value,
+                **(
+                    {"message": "inconclusive: the provider answers with 503"}
+                    if value == "-"
+                    else {}
+                ),
+            }
+            for number, value in enumerate(values.split(), 1)
+        ]
+        last = tries[-1]
+        text = f"value '{last['value']}' did not meet objective '{target}'"
+        status = {
+            "retryCount": len(tries),
+            "overallStatus": "Failed",
+            "startTime": tries[0]["time"],
+            "endTime": last["time"],
+            "evaluationStatus": {
+                definition: {"value": last["value"], "status": "Failed", "message": text}
+            },
+            "measurements": {definition: {"target": target, "tries": tries}},
+        }
+        spec = {"evaluationDefinition": definition, "retries": 10, "retryInterval": "30s"}
+        made = self._made(Evaluation, name, namespace, 200, spec=spec, status=status)
+        self.put("evaluations", made)
+        objective = {"keptnMetricRef": {"name": definition}, "evaluationTarget": target}
+        spec = {"objectives": [objective]}
+        made = self._made(EvaluationDefinition, definition, namespace, 9999, spec=spec)
+        self.put("evaluation_definitions", made)
+
     def metric(self, namespace, name, value="398.1", **status):
         """A KeptnMetric that was fetched a moment ago."""
         status = {"value": value, "rawValue": "MQ==", "lastUpdated": self.ago(4), **status}
@@ -395,10 +546,11 @@ class LifecycleStores(Stores):
         pod = decode_pod(msgspec.json.encode(raw))
         self.put("gated_pods", pod, pod.key)
 
-    def task(self, namespace, name, **status):
-        """A KeptnTask."""
-        spec = {"taskDefinition": name}
-        self.put("tasks", self._made(Task, name, namespace, 60, spec=spec, status=status))
+    def task(self, namespace, definition, name="", spec=None, **status):
+        """A KeptnTask, by default with the name of its definition."""
+        spec = {"taskDefinition": definition, **(spec or {})}
+        made = self._made(Task, name or definition, namespace, 60, spec=spec, status=status)
+        self.put("tasks", made)
 
     def _done(self, phase, name, begun, ended, state="Succeeded"):
         """The fields of a phase with one item that is over."""

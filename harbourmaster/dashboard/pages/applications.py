@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import format_rfc3339, moment
-from harbourmaster.dashboard.pages.gates import GateFactsReader
+from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.phases import (
     DEPLOYMENT,
-    Failure,
-    PhaseRow,
-    failures,
     name_of_current,
     name_of_failed,
-    phase_rows,
-    phase_runs,
     steps,
 )
 from harbourmaster.dashboard.pages.states import (
@@ -45,11 +38,12 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
 
 
 PATH: Final = "/applications"
+MOST: Final = 50
+"""Maximum workloads on a page, releases, and failures of each release."""
 _TOPIC: Final = Topic("Applications", PATH, ("application", "applications"), ((APP_VERSIONS,),))
 
 
@@ -151,7 +145,7 @@ def _failed_phase(sources: PageSources, visible: Visibility, version: AppVersion
     failed = [
         (workload.status.end_time, f"{phase} of {entry.name}")
         for entry in version.spec.workloads[:MOST]
-        if (workload := _workload(sources, version, entry.name, entry.version)) is not None
+        if (workload := version_of(sources, version, entry.name, entry.version)) is not None
         and (phase := name_of_failed(workload))
     ]
     return min(failed, default=("", own))[1]
@@ -187,169 +181,21 @@ def _row(
         phase=phase,
         steps=steps(version),
         start=status.start_time,
-        took=_took(version, now),
+        took=took(version, now),
         workloads=len(version.spec.workloads),
         finished=sum(workload.status in COMPLETED for workload in status.workload_status),
     )
 
 
-def _took(version: Version, now: datetime) -> str:
-    start, end = moment(version.status.start_time), moment(version.status.end_time)
-    return span(seconds_between(start, end or now)) if start else ""
-
-
-MOST: Final = 50
-"""Maximum workloads on a page, releases, and failures of each release."""
-
-
-class Release(Struct, frozen=True, gc=False):
-    """One version in the history of an application."""
-
-    version: str
-    object: str
-    state: ShownState
-    link: str
-    is_current: bool
-    start: str
-    end: str
-    took: str
-    failed: tuple[Failure, ...]
-    """The failures, one more than are shown if there are more."""
-
-
-class Lane(Struct, frozen=True, gc=False):
-    """The phases of the app, or of one of its workloads; none before its version exists."""
-
-    kind: str
-    name: str
-    version: str
-    state: ShownState
-    phases: tuple[PhaseRow, ...] = ()
-    failed_nodes: tuple[str, ...] = ()
-
-
-class ApplicationPage(Struct, frozen=True):
-    """The page of one application."""
-
-    namespace: str
-    name: str
-    shown: Release
-    from_time: str
-    """The begin of the time lines."""
-    to_time: str
-    """The end of the time lines."""
-    previous: str
-    releases: tuple[Release, ...]
-    """The releases, the newest first; the shown one may be too old for the list."""
-    lanes: tuple[Lane, ...]
-    more: int
-    """The number of workloads that are not on the page."""
-    sees_workloads: bool
-
-
-def application(
-    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
-) -> ApplicationPage | None:
-    """Build the page of the version in the query, else of the newest; None without a version."""
-    namespace, name = query.namespace, query.name
-    if not visible.sees(APP_VERSIONS, namespace):
-        return None
-    versions = newest_first(
-        value
-        for value in values(sources.app_versions)
-        if value.metadata.namespace == namespace and value.spec.app_name == name
-    )
-    if not versions:
-        return None
-    version = next(
-        (candidate for candidate in versions if candidate.metadata.name == query.version),
-        versions[0],
-    )
-    sees = visible.sees(WORKLOAD_VERSIONS, namespace)
-    listed = () if version.is_of_application else version.spec.workloads
-    workloads = [
-        (entry.name, entry.version, _workload(sources, version, entry.name, entry.version))
-        for entry in listed[:MOST]
-        if sees
-    ]
-    known: list[Version] = [
-        version,
-        *(workload for _, _, workload in workloads if workload is not None),
-    ]
-    start, end = _range(known, now)
-    facts = GateFactsReader(sources, visible).facts_in(namespace)
-
-    def release(candidate: AppVersion) -> Release:
-        return Release(
-            version=candidate.spec.version,
-            object=candidate.metadata.name,
-            state=show_state(candidate.status.status),
-            link=link_of(namespace, name)
-            + query.link(version=candidate.metadata.name, namespace=""),
-            is_current=candidate is version,
-            start=candidate.status.start_time,
-            end=candidate.status.end_time,
-            took=_took(candidate, now),
-            failed=tuple(islice(_failures(sources, candidate, facts, now, sees=sees), MOST + 1)),
-        )
-
-    rows = phase_rows(version, start, end, now, facts)
-    state = show_state(version.status.status)
-    lanes = [Lane("Application", name, version.spec.version, state, rows)]
-    for name_of_workload, number, workload in workloads:
-        if workload is None:
-            lanes.append(Lane("Workload", name_of_workload, number, show_state("Not there yet")))
-            continue
-        nodes = tuple(node.name for node in workload.status.failed_nodes)
-        state = show_state(workload.status.status)
-        rows = phase_rows(workload, start, end, now, facts)
-        lanes.append(Lane("Workload", name_of_workload, number, state, rows, nodes))
-    return ApplicationPage(
-        namespace=namespace,
-        name=name,
-        shown=release(version),
-        from_time=format_rfc3339(start),
-        to_time=format_rfc3339(end),
-        previous=version.spec.previous_version,
-        releases=tuple(map(release, versions[:MOST])),
-        lanes=tuple(lanes),
-        more=max(len(listed) - MOST, 0),
-        sees_workloads=sees,
-    )
-
-
-def _failures(
-    sources: PageSources, version: AppVersion, facts: Facts, now: datetime, *, sees: bool
-) -> Iterator[Failure]:
-    """Yield the failures of a release; those of its workloads stand for its deployment."""
-    is_of_workload = False
-    for entry in version.spec.workloads if sees else ():
-        workload = _workload(sources, version, entry.name, entry.version)
-        for failure in failures(workload, facts, now, entry.name) if workload else ():
-            is_of_workload = True
-            yield failure
-    for failure in failures(version, facts, now):
-        if failure.check or not is_of_workload:
-            yield failure
-
-
-def _workload(
-    sources: PageSources, app: AppVersion, name: str, version: str
+def version_of(
+    sources: PageSources, app: AppVersion, workload: str, version: str
 ) -> WorkloadVersion | None:
-    names = names_of(app.spec.app_name, name, version)
+    """Return a version of a workload of the app; None if it does not exist."""
+    names = names_of(app.spec.app_name, workload, version)
     return lookup(sources.workload_versions, f"{app.metadata.namespace}/{names.version}")
 
 
-def _range(versions: Iterable[Version], now: datetime) -> tuple[datetime, datetime]:
-    starts, ends = [], []
-    for version in versions:
-        status = version.status
-        starts.append(moment(status.start_time))
-        ends.append(moment(status.end_time) or (now if status.start_time else None))
-        for run in phase_runs(version, now):
-            starts.append(run.start)
-            ends.append(run.end)
-    return (
-        min((start for start in starts if start is not None), default=now),
-        max((end for end in ends if end is not None), default=now),
-    )
+def took(version: Version, now: datetime) -> str:
+    """Return how long a version took, or takes until now; empty before its start."""
+    start, end = moment(version.status.start_time), moment(version.status.end_time)
+    return span(seconds_between(start, end or now)) if start else ""

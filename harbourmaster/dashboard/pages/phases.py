@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import ShownState, seconds_between, show_state, span
+from harbourmaster.gates.stages import parse_stages
 from harbourmaster.lifecycle.check_facts import CheckReport, Facts, check_reports
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
@@ -19,6 +20,7 @@ from harbourmaster.lifecycle.model import (
     WARNING,
     AppVersion,
     WorkloadVersion,
+    WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.phases import (
     PROMOTION,
@@ -28,7 +30,7 @@ from harbourmaster.lifecycle.phases import (
     stage_phases,
     state_of,
 )
-from harbourmaster.lifecycle.stages import is_staging
+from harbourmaster.lifecycle.stages import HELD, is_staging
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +43,8 @@ WIDTH: Final = 1000
 DEPLOYMENT: Final = "Deployment"
 _LEAST: Final = 6
 """The minimum width of a bar, in units."""
+_LEAST_STAGE: Final = 24
+"""The minimum width of a stage, in units."""
 _STAGE_ROW: Final = 3
 _FAILED: Final = frozenset((FAILED, WARNING))
 _NOTHING: Final = Facts()
@@ -57,6 +61,20 @@ class Bar(Struct, frozen=True, gc=False):
     width: int
 
 
+class StageSegment(Struct, frozen=True, gc=False):
+    """A stage on the bar of all pods; ``x`` and widths are in units."""
+
+    number: int
+    state: ShownState
+    x: int
+    width: int
+    filled: int
+    """The width of the pods that are released."""
+    pods: int
+    """The number of pods that the stage adds."""
+    released: int
+
+
 class PhaseRow(Struct, frozen=True, gc=False):
     """A phase with its times; ``bar`` is None before it starts."""
 
@@ -67,8 +85,8 @@ class PhaseRow(Struct, frozen=True, gc=False):
     bar: Bar | None
     checks: tuple[CheckReport, ...]
     note: str = ""
-    allowed: Bar | None = None
-    """The pods that a stage allows, whose ``bar`` is of the released ones."""
+    stages: tuple[StageSegment, ...] = ()
+    """The stages of a version, in place of the bar."""
 
 
 class Failure(Struct, frozen=True, gc=False):
@@ -76,6 +94,15 @@ class Failure(Struct, frozen=True, gc=False):
 
     where: str
     check: CheckReport | None
+    text: str = ""
+    """Why it failed without a check."""
+    ended: str = ""
+
+    @property
+    def rank(self) -> tuple[bool, bool, str]:
+        """The order of failures: warnings last, and what failed first before the others."""
+        ended = self.ended
+        return self.check is not None and self.check.state == WARNING, not ended, ended
 
 
 class PhaseRun(Struct, frozen=True, gc=False):
@@ -141,12 +168,26 @@ def failures(
     version: Version, facts: Facts, now: datetime, workload: str = ""
 ) -> Iterator[Failure]:
     """Yield what failed or ended with a warning; ``workload`` is named if it is a workload's."""
-    for phase in phases_of(version):
-        if state_of(version.status, phase) not in _FAILED:
-            continue
-        where = ": ".join(filter(None, (workload, name_of(phase))))
-        checks = [check for check in _checks(version, phase, facts, now) if check.state in _FAILED]
-        yield from [Failure(where, check) for check in checks] or [Failure(where, None)]
+    status = version.status
+    failed: list[tuple[str, tuple[Phase, ...], str]] = [
+        (name_of(phase), (phase,), "")
+        for phase in phases_of(version)
+        if state_of(status, phase) in _FAILED
+    ]
+    stage = status.stage if isinstance(status, WorkloadVersionStatus) else None
+    if stage is not None and stage.state == HELD:
+        where = f"Stage {stage.number} of {stage.of}"
+        failed.append((where, stage_phases(stage.number), stage.message))
+    for name, phases, text in failed:
+        where = ": ".join(filter(None, (workload, name)))
+        checks = [
+            Failure(where, check, ended=check.ended or check.since)
+            for phase in phases
+            for check in _checks(version, phase, facts, now)
+            if check.state in _FAILED
+        ]
+        ended = stage.since if stage is not None and text else status.end_time
+        yield from checks or [Failure(where, None, text, ended)]
 
 
 def phase_rows(
@@ -184,10 +225,6 @@ def _stage_row(
     version: WorkloadVersion, stage: StageStatus, facts: Facts, now: datetime
 ) -> PhaseRow:
     """Return the stage of a version, with its pods instead of times."""
-    released, allowed = (
-        Bar(0, min(pods * WIDTH // max(stage.wanted, 1), WIDTH))
-        for pods in (stage.released, stage.allowed)
-    )
     unit = "pod" if stage.wanted == 1 else "pods"
     pods = f"{stage.released} of {stage.wanted} {unit} released, {stage.allowed} allowed"
     return PhaseRow(
@@ -195,15 +232,55 @@ def _stage_row(
         state=show_state(stage.state),
         start="",
         took="",
-        bar=released,
+        bar=None,
         checks=tuple(
             check
             for phase in stage_phases(stage.number)
             for check in (_checks(version, phase, facts, now) if is_staging(version) else ())
         ),
         note="; ".join(filter(None, (pods if stage.number else "", stage.message))),
-        allowed=allowed,
+        stages=stage_segments(version, stage),
     )
+
+
+def stage_segments(version: WorkloadVersion, stage: StageStatus) -> tuple[StageSegment, ...]:
+    """Return the stages of a version in order; none where stages do not apply."""
+    if not stage.number or not stage.wanted:
+        return ()
+    try:
+        allowance = parse_stages(version.spec.stages).allowance
+    except ValueError:
+        return ()
+    results = {result.number: result for result in stage.results}
+    segments = []
+    before = 0
+    for number in range(1, stage.of + 1):
+        result = results.get(number) if number < stage.number else None
+        end = allowance(number, stage.wanted)
+        if result is not None:
+            end = result.released
+        elif number == stage.number:
+            end = stage.allowed
+        end = min(max(end, before), stage.wanted)
+        released = min(max(stage.released - before, 0), end - before)
+        state = "Skipped" if number < stage.number else "To come"
+        if number == stage.number:
+            state = stage.state
+        x = before * WIDTH // stage.wanted
+        width = max((end - before) * WIDTH // stage.wanted, _LEAST_STAGE)
+        segments.append(
+            StageSegment(
+                number=number,
+                state=show_state(result.state if result is not None else state),
+                x=min(x, WIDTH - _LEAST_STAGE),
+                width=min(width, WIDTH - min(x, WIDTH - _LEAST_STAGE)),
+                filled=released * WIDTH // stage.wanted,
+                pods=end - before,
+                released=released,
+            )
+        )
+        before = end
+    return tuple(segments)
 
 
 def _state(version: Version, phase: Phase) -> ShownState:

@@ -24,10 +24,10 @@ T = TypeVar("T")
 Tone: TypeAlias = Literal["good", "busy", "warn", "bad", "idle"]
 
 _STATES: Final[dict[Tone, str]] = {
-    "good": "Succeeded Running Online Pass Met Completed Current",
+    "good": "Succeeded Running Online Pass Passed Met Completed Current",
     "busy": "Progressing Scheduling Deploying Migrating Creating Reconciling Connecting "
     "Releasing Paused Checking",
-    "warn": "Warning Unhealthy NotReady FailingMetrics Failing",
+    "warn": "Warning Promoted Unhealthy NotReady FailingMetrics Failing",
     "bad": "Degraded Blocked Failed Offline Held Unavailable",
 }
 _TONES: Final = {state: tone for tone, states in _STATES.items() for state in states.split()}

@@ -154,12 +154,17 @@ async def test_a_version_has_a_bar_with_its_stage(place):
     spec = replace(version.spec, stages="1, 25%", stage_analyses=("rate",))
     place.filled.put("workload_versions", replace(version, spec=spec, status=status))
     text = await place.page("/applications/shop/cart-0")
-    row = text[text.index("Stage 2 of 3") :]
-    row = row[: row.index("</li>")]
+    # The app failed, too; what is held comes first.
+    assert "analysis &lt;rate&gt; failed" in text[: text.index('id="facts"')]
+    lanes = text[text.index('id="lanes"') : text.index('id="releases"')]
+    row = lanes[lanes.index("Stage 2 of 3") :]
+    row = row[: row.index("Post-deployment")]
     assert "Held" in row
+    assert [part.split('"')[0] for part in row.split('class="stage" x="')[1:]] == ["0", "83", "250"]
+    assert [part.split('"')[4] for part in row.split('class="bar" x="')[1:]] == ["79", "83", "0"]
+    assert "1 of 1 pod<" in row
+    assert "0 of 9 pods<" in row
     assert "2 of 12 pods released, 3 allowed; analysis &lt;rate&gt; failed" in row
-    assert '<rect class="allowed" x="0" y="0" width="250"' in row
-    assert '<rect class="bar" x="0" y="0" width="166"' in row
     assert "<bdi>rate</bdi>" in row
     over = StageStatus(state="Skipped")
     status = replace(status, stage=over, deployment_status="Succeeded")

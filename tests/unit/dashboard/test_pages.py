@@ -18,7 +18,8 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.applications import MOST, application
+from harbourmaster.dashboard.pages.application import application
+from harbourmaster.dashboard.pages.applications import MOST
 from harbourmaster.dashboard.pages.phases import WIDTH, phase_rows, steps
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.reads import read_pod

@@ -20,9 +20,9 @@ def test_nothing_measured_is_no_plot():
 def test_one_outlier_differs_from_a_value_that_gets_worse():
     outlier = plot("p95", series("180", "412.5", "190"), "<200")
     worse = plot("p95", series("180", "250", "412.5"), "<200")
-    assert outlier.summary == ("1 of 3 measurements did not meet <200; the last value is 190")
+    assert outlier.summary == ("1 of 3 measurements did not meet the target; the last value is 190")
     assert worse.summary == (
-        "2 of 3 measurements did not meet <200, the last 2 in a row; the last value is 412.5"
+        "2 of 3 measurements did not meet the target, the last 2 in a row; the last value is 412.5"
     )
     assert [mark.kind for mark in worse.marks] == ["met", "unmet", "unmet"]
     assert [mark.y for mark in worse.marks] == sorted((m.y for m in worse.marks), reverse=True)

@@ -13,7 +13,7 @@ from harbourmaster.cli.main import create_parser
 from harbourmaster.cli.placement.decide import decide_line
 from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.dashboard.registry import PAGES
+from harbourmaster.dashboard.registry import BY_NAME
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.registration.desired import SHADOW, Home, desired_configurations
 from harbourmaster.webhook.shadow import CONFIG_MAP
@@ -46,7 +46,7 @@ def manifests():
 def test_people_with_the_role_see_all_pages_and_can_change_nothing(manifests):
     given = rights([one(manifests, "ClusterRole", VIEWER)])
     assert {verb for *_, verb in given} == {"get", "list", "watch"}
-    wanted = {(kind.group, kind.plural, "list") for page in PAGES for kind in page.kinds}
+    wanted = {(kind.group, kind.plural, "list") for page in BY_NAME.values() for kind in page.kinds}
     assert wanted == {right for right in given if right[2] == "list"}
 
 
