@@ -371,7 +371,7 @@ def _run_of(kind: Resource) -> Resource:
 
 
 def _path(kind: Resource, metadata: Metadata) -> str:
-    return f"{PATH}/{kind.plural}/{quote(metadata.namespace)}/{quote(metadata.name)}"
+    return "/".join((PATH, kind.plural, metadata.namespace, quote(metadata.name, safe="")))
 
 
 def _field(obj: Any, path: str) -> Any:  # noqa: ANN401 - of any kind
@@ -434,7 +434,7 @@ def _version_row(version: Version) -> CheckRow:
     namespace, spec, query = version.metadata.namespace, version.spec, ""
     if isinstance(spec, AppVersionSpec):
         app = name = spec.app_name
-        query = f"?version={quote(version.metadata.name)}"
+        query = f"?version={quote(version.metadata.name, safe='')}"
     else:
         app, name = spec.app, spec.workload_name
     state, began = show_state(version.status.status), version.status.start_time

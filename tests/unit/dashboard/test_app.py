@@ -304,6 +304,7 @@ async def test_strange_names_stay_text(place, name):
     filled.member("shop", 5, name=name)
     filled.placed("shop", name, 4)
     filled.reserved(1, pod=f"shop/{name}")
+    filled.metric("shop", name, errMsg=name, lastUpdated=filled.ago(600))
     texts = [await place.page(path) for path in (*PATHS, "/clusters?view=placed")]
     texts.append(await place.page(f"/gates?q={name}&namespace={name}&state={name}"))
     texts.append(await place.page(f"/{name}", status=404))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 
 import pytest
 
@@ -53,6 +54,17 @@ async def test_a_page_is_told_of_what_it_shows_and_may_be_seen_only(place):
             async with asyncio.timeout(0.4):
                 await next_event()
     async with open_stream(place, "/stream?view=applications", "sailor") as next_event:
+        place.filled.app("shop", "cart")
+        assert await next_event() == "changed"
+
+
+async def test_the_page_of_a_check_is_told_of_it_and_of_its_releases(place):
+    text = "/checks/keptnmetrics/shop/p95"
+    place.filled.metric("shop", "p95")
+    live = re.search(r'data-live="([^"]*)"', await place.page(text))[1]
+    async with open_stream(place, live.replace("&amp;", "&")) as next_event:
+        place.filled.metric("shop", "p95", value="1")
+        assert await next_event() == "changed"
         place.filled.app("shop", "cart")
         assert await next_event() == "changed"
 
