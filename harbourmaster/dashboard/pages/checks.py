@@ -32,16 +32,9 @@ from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.criteria import decode_target
 from harbourmaster.evaluation.metric_status import GRACE, newest_value, read_metric, value_time
 from harbourmaster.evaluation.objectives import by_result_key, judge
+from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.analyses import state_of_analysis
 from harbourmaster.lifecycle.evaluations import objectives_of
-from harbourmaster.lifecycle.model import (
-    FAILED,
-    PENDING,
-    SUCCEEDED,
-    WARNING,
-    AppVersionSpec,
-    Tries,
-)
 from harbourmaster.lifecycle.phases import check_phases
 
 if TYPE_CHECKING:
@@ -55,7 +48,6 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.evaluation.objectives import Objective
-    from harbourmaster.lifecycle.model import Evaluation, Version
 
 PATH: Final = "/checks"
 METRICS: Final = resources.KEPTN_METRICS
@@ -251,10 +243,11 @@ class _Look:
         elif kind is resources.ANALYSES:
             text = "; ".join(value.err_msg for value in status.stored_values.values())
         owner = metadata.controller
-        kinds = [of for of in RELEASES if owner is not None and owner.kind == of.kind]
-        versions = [self.find(of, metadata.namespace, owner.name) for of in kinds if owner]
-        release = next((_version_row(version) for version in versions if version is not None), None)
-        return replace(row, text=text, release=release)
+        for of in RELEASES if owner is not None else ():
+            version = self.find(of, metadata.namespace, owner.name)
+            if of.kind == owner.kind and version is not None:
+                row = replace(row, release=_version_row(version))
+        return replace(row, text=text)
 
     def lists(self, kind: Resource, obj: Any) -> Iterator[tuple[str, Iterable[CheckRow]]]:  # noqa: ANN401 - as above
         """Yield the titles and rows of what belongs to an object."""
@@ -330,14 +323,14 @@ class _Look:
                     row = self._objective(namespace, objective)
                     yield replace(row, name=name, path=path, text="")
 
-    def _results(self, evaluation: Evaluation) -> Iterator[CheckRow]:
+    def _results(self, evaluation: model.Evaluation) -> Iterator[CheckRow]:
         status, objectives = evaluation.status, self._objectives_of(evaluation)
         for key, result in status.evaluation_status.items():
-            row = CheckRow(key, show_state(PENDING))
+            row = CheckRow(key, show_state(model.PENDING))
             if key in objectives:
                 row = self._objective(evaluation.metadata.namespace, objectives[key])
             # The definition may have changed since.
-            target = status.measurements.get(key, Tries(target=row.target)).target
+            target = status.measurements.get(key, model.Tries(target=row.target)).target
             yield replace(row, name=key, target=target, **_result(result))
 
     def plots(self, kind: Resource, obj: Any) -> Iterator[Plot | None]:  # noqa: ANN401 - as above
@@ -360,7 +353,7 @@ class _Look:
             for run in islice(runs, MOST)
             for key, objective in self._objectives_of(run).items()
             if self._metric(run.metadata.namespace, objective) is metric
-            for measured in _measured(run.status.measurements.get(key, Tries()))
+            for measured in _measured(run.status.measurements.get(key, model.Tries()))
         ]
         return sorted(tries, key=attrgetter("time"))
 
@@ -396,19 +389,21 @@ def _definition_name(run: Any) -> str:  # noqa: ANN401 - of what runs
     return next(filter(None, (_field(run, name) for name in names)), "")
 
 
-def _measured(recorded: Tries) -> list[Measured]:
+def _measured(recorded: model.Tries) -> list[Measured]:
     return [Measured(made.value, made.time, made.message, made.status) for made in recorded.tries]
 
 
 def _result(result: Any) -> dict[str, Any]:  # noqa: ANN401 - of an objective
-    text = "" if result.status == SUCCEEDED else result.message
+    text = "" if result.status == model.SUCCEEDED else result.message
     return {"state": show_state(result.status), "value": result.value, "text": text}
 
 
 def _analysed(result: Any) -> CheckRow:  # noqa: ANN401 - as stored in raw
     """Return an objective of an analysis with its result."""
     verdict = result.result
-    state = SUCCEEDED if verdict.passed else WARNING if verdict.warning else FAILED
+    state = (
+        model.SUCCEEDED if verdict.passed else model.WARNING if verdict.warning else model.FAILED
+    )
     value = "" if result.error else f"{result.value:g}"
     text = result.error or result.query
     return replace(_weighed(result.objective), state=show_state(state), value=value, text=text)
@@ -430,9 +425,9 @@ def _weighed(objective: Any) -> CheckRow:  # noqa: ANN401 - of an analysis
     return CheckRow(name, state, target=target)
 
 
-def _version_row(version: Version) -> CheckRow:
+def _version_row(version: model.Version) -> CheckRow:
     namespace, spec, query = version.metadata.namespace, version.spec, ""
-    if isinstance(spec, AppVersionSpec):
+    if isinstance(spec, model.AppVersionSpec):
         app = name = spec.app_name
         query = f"?version={quote(version.metadata.name, safe='')}"
     else:
