@@ -81,6 +81,9 @@ async def test_app_failing_pre_evaluation_retry(flow):
     (evaluation,) = flow.all(EVALUATIONS)
     assert (evaluation["spec"]["retries"], evaluation["spec"]["retryInterval"]) == (2, "1s")
     assert evaluation["status"]["retryCount"] == 2
+    # The API server keeps the record of both.
+    tries = evaluation["status"]["measurements"]["available-cpus"]["tries"]
+    assert [(made["number"], made["value"]) for made in tries] == [(1, "4"), (2, "4")]
     # One interval after each of both measurements.
     counts = [
         state["status"].get("retryCount", 0)

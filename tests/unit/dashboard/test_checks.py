@@ -350,6 +350,14 @@ async def test_a_list_has_the_failed_first_then_the_newest(stores):
     assert checks(world, ALL, PageQuery(view="unknown"), NOW).view == "metrics"
 
 
+async def test_of_an_application_the_newest_version_counts(stores):
+    stores.app("shop", "cart", 5, "1.4.1")
+    stores.app("shop", "cart", 0, "1.4.2")
+    page = await shown(stores, TASK_DEFINITIONS, "backup")
+    released = [(row.name, row.text) for row in rows(page, "Releases that use it")]
+    assert released == [("cart", "version 1.4.2")]
+
+
 async def test_what_cannot_be_listed_is_neither_shown_nor_linked(stores):
     evaluated(stores, "412.5")
     only = Visibility({EVALUATIONS.name: ListScope(namespaces=frozenset({"shop"}))})

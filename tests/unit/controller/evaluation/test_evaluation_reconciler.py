@@ -242,6 +242,14 @@ async def test_the_end_and_waiting_are_no_measurements(ready_env):
     assert [number for number, *_ in recorded(ready_env)] == [1, 2]
 
 
+async def test_an_evaluation_without_objectives_has_no_record(env):
+    env.put_evaluation()
+    env.put_definition()
+    assert await env.reconcile() is None
+    assert env.progress == (1, "Succeeded")
+    assert "measurements" not in env.status
+
+
 async def test_the_newest_twenty_tries_are_recorded(env):
     env.put_evaluation(retries=30)
     env.put_definition(("cpus", ">5"))
