@@ -149,7 +149,7 @@ async def test_on_which_nodes_are_the_pods_that_are_not_ready(person):
     place = "/Cluster:This-cluster/Application:cart/Workload:web"
     text = " ".join((await person.page.inner_text(f'details[id="{place}"]')).split())
     assert text.startswith("Workload web 1 of 3 pods ready Version 1.4.2 Progressing")
-    assert "Not ready 2 pods on n2 (1), n3 (1) cart-6f-00001 on n2 0/1 ready" in text
+    assert "Pods Not ready 2 on n2 (1), n3 (1) Pod cart-6f-00001 on n2, 0/1 ready" in text
     folded = person.page.locator("details:not([open]) > summary").first
     await folded.focus()
     await person.page.keyboard.press("Enter")

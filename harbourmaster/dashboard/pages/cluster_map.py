@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -17,6 +18,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.dashboard.pages import applications, placements
+from harbourmaster.dashboard.pages.policies import PODS_PATH
 from harbourmaster.dashboard.pages.states import URGENCY, ShownState, show_state
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.gates.workload import workload_of
@@ -46,7 +48,6 @@ _RANDOM: Final = 5
 _REVISION: Final = "controller-revision-hash"
 _BUSY: Final = {"Pending", "ContainerCreating", "PodInitializing", "SchedulingGated"}
 _WORDS: Final = {"SchedulingGated": "Waiting at a gate", "": "Unknown"}
-_OPEN: Final[set[Tone]] = {"bad", "warn", "busy"}
 
 
 class PodCells(Struct, frozen=True, gc=False):
@@ -82,25 +83,6 @@ class PodsRead(Struct, frozen=True):
     fault: str = ""
 
 
-class PodGroup(Struct, frozen=True, gc=False):
-    """The pods of one state, of which the first are shown."""
-
-    state: ShownState
-    count: int
-    nodes: tuple[tuple[str, int], ...]
-    """The nodes with the most of these pods, and their number."""
-    more_nodes: int
-    pods: tuple[PodCells, ...]
-    more: int
-    prefix: str
-    """The beginning that all their names have."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its pods are shown at first."""
-        return self.state.tone in _OPEN
-
-
 class MapNode(Struct, frozen=True, gc=False):
     """A node of the map; its state is its own, and ``urgency`` the worst of it and below it."""
 
@@ -108,26 +90,24 @@ class MapNode(Struct, frozen=True, gc=False):
     name: str
     state: ShownState | None = None
     link: str = ""
+    note: str = ""
     ready: int = 0
     pods: int = 0
     children: tuple[MapNode, ...] = ()
-    groups: tuple[PodGroup, ...] = ()
     more: int = 0
     """The number of children that are not shown."""
-    count: str = ""
-    """The number of what is not pods, in words."""
+    more_link: str = ""
 
     @property
     def urgency(self) -> int:
         """The rank of the worst tone of this node and all below it."""
-        own = [] if self.state is None else [self.state.urgency]
-        below = [child.urgency for child in self.children]
-        return min((*own, *below, *(group.state.urgency for group in self.groups)), default=4)
+        own = URGENCY["good"] if self.state is None else self.state.urgency
+        return min((own, *(child.urgency for child in self.children)))
 
     @property
     def is_open(self) -> bool:
         """Whether it is open at first: if something in it is not well."""
-        return any(self.urgency == URGENCY[tone] for tone in _OPEN)
+        return self.urgency < URGENCY["idle"]
 
 
 class MapPage(Struct, frozen=True):
@@ -160,12 +140,12 @@ def cluster_map(
         here = yield from _namespace(sources, visible, namespace, pods, query.q.casefold())
     else:
         here = list(_summaries(applications.newest_versions(sources, visible)))
-    members = sorted(_members(sources, visible, query), key=_rank)
+    members = _node("", "", _members(sources, visible, query))
     return MapPage(
         namespace=namespace,
         namespaces=_places(sources, visible),
-        clusters=(_node("Cluster", "This cluster", children=here), *members[:MOST]),
-        more=max(len(members) - MOST, 0),
+        clusters=(_node("Cluster", "This cluster", here), *members.children),
+        more=members.more,
         fault=read.fault,
         sees_pods=visible.sees(PODS, namespace),
     )
@@ -175,23 +155,15 @@ def _rank(node: MapNode) -> tuple[int, str]:
     return node.urgency, node.name
 
 
-def _node(
-    kind: str,
-    name: str,
-    children: Iterable[MapNode],
-    groups: Sequence[PodGroup] = (),
-    **fields: Any,  # noqa: ANN401 - of the MapNode
-) -> MapNode:
+def _node(kind: str, name: str, below: Iterable[MapNode], **fields: Any) -> MapNode:  # noqa: ANN401
     """Return a node with the counts of its pods, and its most urgent children."""
-    ranked = sorted(children, key=_rank)
-    good = sum(group.count for group in groups if group.state.tone == "good")
+    ranked = sorted(below, key=_rank)
     return MapNode(
         kind,
         name,
-        ready=good + sum(child.ready for child in ranked),
-        pods=sum(group.count for group in groups) + sum(child.pods for child in ranked),
+        ready=sum(child.ready for child in ranked),
+        pods=sum(child.pods for child in ranked),
         children=tuple(ranked[:MOST]),
-        groups=tuple(groups),
         more=max(len(ranked) - MOST, 0),
         **fields,
     )
@@ -212,7 +184,7 @@ def _summaries(newest: Iterable[AppVersion]) -> Iterator[MapNode]:
         worst = min(seen, key=lambda state: state.urgency)
         of = f"{seen.count(worst)} of {_applications(len(seen))}"
         link = f"{PATH}?{urlencode({'namespace': namespace})}"
-        yield MapNode("Namespace", namespace, worst, link, count=of)
+        yield MapNode("Namespace", namespace, worst, link, of)
 
 
 def _applications(count: int) -> str:
@@ -243,7 +215,7 @@ def _members(sources: PageSources, visible: Visibility, query: PageQuery) -> Ite
             key.partition("/")[2] if query.namespace else key,
             nodes,
             state=state,
-            count=_applications(len(nodes)),
+            note=_applications(len(nodes)),
         )
 
 
@@ -275,7 +247,7 @@ def _namespace(
         *(
             []
             if needle or not others
-            else [_node("Pods", "of no application", (), _groups(others))]
+            else [_node("Pods", "of no application", _groups(namespace, others))]
         ),
     ]
 
@@ -345,30 +317,43 @@ def _apps(
 
 
 def _version(version: WorkloadVersion, revision: str, pods: Sequence[PodCells]) -> MapNode:
+    groups = _groups(version.metadata.namespace, pods)
     if revision:
-        return _node("Revision", revision, (), _groups(pods))
-    state = show_state(version.status.status)
-    return _node("Version", version.spec.version, (), _groups(pods), state=state)
+        return _node("Revision", revision, groups)
+    return _node("Version", version.spec.version, groups, state=show_state(version.status.status))
 
 
-def _groups(pods: Iterable[PodCells]) -> tuple[PodGroup, ...]:
-    """Group pods by their state, the most urgent first; their nodes stand together."""
+def _groups(namespace: str, pods: Iterable[PodCells]) -> Iterator[MapNode]:
+    """Group pods by their state; those of a node stand together, and a single one for itself."""
     by_state: dict[ShownState, list[PodCells]] = defaultdict(list)
     for pod in pods:
         by_state[pod.state].append(pod)
-    groups = []
-    for state in sorted(by_state, key=lambda state: (state.urgency, state.word)):
-        members = sorted(by_state[state], key=lambda pod: (pod.node, pod.name))
+    for state, members in by_state.items():
+        count, is_ready = len(members), state.tone == "good"
+        members.sort(key=lambda pod: (pod.node, pod.name))
+        leaves = tuple(_pod(namespace, pod) for pod in members[:MOST])
+        if count == 1:
+            yield replace(leaves[0], state=state, pods=1, ready=int(is_ready))
+            continue
         nodes = Counter(pod.node for pod in members if pod.node)
-        groups.append(
-            PodGroup(
-                state,
-                len(members),
-                nodes=tuple(nodes.most_common(MOST_NODES)),
-                more_nodes=max(len(nodes) - MOST_NODES, 0),
-                pods=tuple(members[:MOST]),
-                more=max(len(members) - MOST, 0),
-                prefix=commonprefix([pod.name for pod in members]),  # noqa: RUF071 - characters
-            )
+        named = ", ".join(f"{name} ({number})" for name, number in nodes.most_common(MOST_NODES))
+        rest = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+        prefix = commonprefix([pod.name for pod in members])  # noqa: RUF071 - characters
+        yield MapNode(
+            "Pods",
+            state.word,
+            state,
+            note=f"on {named}{rest}" if named else "without a node",
+            ready=count if is_ready else 0,
+            pods=count,
+            children=leaves,
+            more=count - len(leaves),
+            more_link=f"{PODS_PATH}?{urlencode({'namespace': namespace, 'q': prefix})}",
         )
-    return tuple(groups)
+
+
+def _pod(namespace: str, pod: PodCells) -> MapNode:
+    node = f"on {pod.node}" if pod.node else "without a node"
+    restarts = f", restarts {pod.restarts}" if pod.restarts not in {"", "0"} else ""
+    link = f"{PODS_PATH}/{quote(namespace, safe='')}/{quote(pod.name, safe='')}"
+    return MapNode("Pod", pod.name, link=link, note=f"{node}, {pod.ready} ready{restarts}")

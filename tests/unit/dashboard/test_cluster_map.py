@@ -72,7 +72,7 @@ def at(page, *names):
 
 
 def groups(node):
-    return [(group.state.word, group.count) for group in node.groups]
+    return [(group.state.word, group.pods) for group in node.children]
 
 
 async def test_pods_belong_to_the_version_of_their_owner_by_its_name(stores):
@@ -85,7 +85,7 @@ async def test_pods_belong_to_the_version_of_their_owner_by_its_name(stores):
     page = await page_of(stores)
     web = at(page, "cart", "web", "1.4.2")
     assert groups(web) == [("Not ready", 2), ("Ready", 3)]
-    assert web.groups[0].nodes == (("n3", 2),)
+    assert web.children[0].note == "on n3 (2)"
     assert (web.ready, web.pods) == (3, 5)
     assert groups(at(page, "cart", "worker", "1.4.2")) == [("Ready", 1)]
     assert groups(at(page, "of no application")) == [("Ready", 1)]
@@ -117,7 +117,7 @@ async def test_versions_of_one_stateful_set_are_told_apart_by_labels_or_by_revis
 async def test_former_versions_without_pods_are_left_out_and_the_newest_stays(stores):
     release(stores, "cart", "web", "1.4.2", "cart-web-6f")
     workload = at(await page_of(stores), "cart", "web")
-    assert [(child.name, child.groups) for child in workload.children] == [("1.4.2", ())]
+    assert [(child.name, child.children) for child in workload.children] == [("1.4.2", ())]
 
 
 async def test_what_is_not_well_is_open_with_all_above_it_and_the_rest_is_folded(stores):
@@ -132,8 +132,8 @@ async def test_what_is_not_well_is_open_with_all_above_it_and_the_rest_is_folded
         "cart": False,
     }
     assert at(page).is_open
-    crashed, ready = at(page, "ledger", "web", "1.4.2").groups
-    assert (crashed.is_open, ready.is_open) == (True, False)
+    crashed, ready = at(page, "ledger", "web", "1.4.2").children
+    assert (crashed.kind, crashed.is_open, ready.is_open) == ("Pod", True, False)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ async def test_only_states_with_pods_are_shown_and_a_single_pod_is_not_folded(pl
     assert 'href="/policies/pods/shop/cart-web-6f-00000"' in text
     assert "without a node" in text
     assert "Not ready" not in text
-    assert "/Pending" not in text
+    assert "Pods:Pending" not in text
     pods(place.filled, "cart-web-6f", 1, "Pending 0/1", node="", first=1)
-    assert "/Pending" in await place.page("/map?namespace=shop")
+    assert "Pods:Pending" in await place.page("/map?namespace=shop")
 
 
 async def test_two_thousand_pods_are_counted_of_each_state_and_a_hundred_shown(stores):
@@ -192,9 +192,10 @@ async def test_two_thousand_pods_are_counted_of_each_state_and_a_hundred_shown(s
     took = time.process_time() - began
     web = at(page, "cart", "web", "1.4.2")
     assert groups(web) == [("CrashLoopBackOff", 400), ("Ready", 1600)]
-    assert [len(group.pods) for group in web.groups] == [MOST, MOST]
-    assert [group.more for group in web.groups] == [300, 1500]
-    assert (web.groups[1].prefix, web.groups[1].more_nodes) == ("cart-web-6f-0", 5)
+    assert [len(group.children) for group in web.children] == [MOST, MOST]
+    assert [group.more for group in web.children] == [300, 1500]
+    assert web.children[1].more_link == "/policies/pods?namespace=shop&q=cart-web-6f-0"
+    assert web.children[1].note == "on n0 (200), n1 (200), n2 (200) and 5 more"
     # It takes 30 ms; ten times as much on a machine that does other things.
     assert took < 1, took
 
@@ -241,8 +242,8 @@ async def test_without_a_namespace_each_one_is_summed_up_and_the_only_one_is_tak
     page = await page_of(stores, PageQuery())
     assert (page.namespace, page.namespaces) == ("", ("mail", "shop"))
     shop, mail = page.clusters[0].children
-    assert (shop.name, shop.state.word, shop.count) == ("shop", "Failed", "1 of 2 applications")
-    assert (mail.link, mail.count) == ("/map?namespace=mail", "1 of 1 application")
+    assert (shop.name, shop.state.word, shop.note) == ("shop", "Failed", "1 of 2 applications")
+    assert (mail.link, mail.note) == ("/map?namespace=mail", "1 of 1 application")
 
 
 async def test_members_have_the_applications_that_run_on_them(stores):
@@ -251,7 +252,7 @@ async def test_members_have_the_applications_that_run_on_them(stores):
     stores.placed("mail", "mailer", 1)
     page = await page_of(stores)
     (member,) = page.clusters[1:]
-    assert (member.name, member.state.word, member.count) == ("bergen-1", "Online", "1 application")
+    assert (member.name, member.state.word, member.note) == ("bergen-1", "Online", "1 application")
     (cart,) = member.children
     assert (cart.name, cart.link) == ("cart", "/clusters/shop/cart")
     assert [node.name for node in (await page_of(stores, PageQuery())).clusters[1:]] == [
