@@ -171,9 +171,7 @@ PAGES: Final = (
         besides=(PODS,),
         counts=True,
     ),
-    Page(
-        "clusters", placements.PATH, "Clusters", clusters.clusters, ((CLUSTERS,), (APPLICATIONS,))
-    ),
+    Page("clusters", clusters.PATH, "Clusters", clusters.clusters, ((CLUSTERS,), (APPLICATIONS,))),
     Page(
         "reservations",
         reservations.PATH,
@@ -201,7 +199,7 @@ _POD: Final = replace(
 )
 _PLACEMENT: Final = Page(
     "placement",
-    f"{placements.PATH}{_ONE}",
+    f"{clusters.PATH}{_ONE}",
     "Clusters",
     placements.placement,
     ((APPLICATIONS,),),

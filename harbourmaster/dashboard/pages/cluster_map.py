@@ -17,7 +17,7 @@ from harbourmaster.api.resources import (
     PODS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.dashboard.pages import applications, placements
+from harbourmaster.dashboard.pages import applications, clusters
 from harbourmaster.dashboard.pages.policies import PODS_PATH
 from harbourmaster.dashboard.pages.states import URGENCY, ShownState, show_state
 from harbourmaster.dashboard.sources import lookup, values
@@ -203,7 +203,7 @@ def _members(sources: PageSources, visible: Visibility, query: PageQuery) -> Ite
         if running is None or not is_wanted or not visible.sees(APPLICATIONS, metadata.namespace):
             continue
         name = metadata.name if query.namespace else metadata.key
-        link = placements.link_of(metadata.namespace, metadata.name)
+        link = clusters.link_of(metadata.namespace, metadata.name)
         node = MapNode("Placed", name, show_state(application.status.phase), link)
         placed[f"{running.namespace or metadata.namespace}/{running.name}"].append(node)
     for key, nodes in placed.items():

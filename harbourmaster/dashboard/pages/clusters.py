@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
-from harbourmaster.dashboard.pages.placements import PATH, checks_link, link_of, name_of
+from harbourmaster.dashboard.pages import applications
 from harbourmaster.dashboard.pages.states import (
     Notice,
     ShownState,
@@ -19,6 +20,7 @@ from harbourmaster.dashboard.pages.states import (
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import values
+from harbourmaster.lifecycle.model import APPLICATION_PREFIX
 from harbourmaster.placement.model import CHECKED, DecisionRecord
 from harbourmaster.placement.model import condition as find_condition
 
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.placement.model import Application, ReportedCluster
+    from harbourmaster.placement.model import Application, ReportedCluster, TargetReference
 
+PATH: Final = "/clusters"
 PLACED: Final = "placed"
 """The value of ``view`` for the list of applications."""
 PLACED_PATH: Final = f"{PATH}?view={PLACED}"
@@ -119,7 +122,7 @@ def clusters(
                 show_state(application.status.phase).urgency,
                 application.metadata.key,
             ),
-            row=_placement,
+            row=placement_row,
             holds=lambda application: not query.state or application.status.phase == query.state,
         )
         return ClustersPage(True, None, placements, tuple(_phases(placed)))
@@ -240,7 +243,25 @@ def _application_faults(application: Application) -> Iterator[str]:
             yield f"{condition.type}: {condition.message or condition.reason or condition.status}"
 
 
-def _placement(application: Application) -> PlacementRow:
+def link_of(namespace: str, name: str) -> str:
+    """Return the path of the page of an application that is placed."""
+    return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def checks_link(application: Application, version: str) -> str:
+    """Return the path of the release that runs its checks, or "" without a version."""
+    metadata = application.metadata
+    link = applications.link_of(metadata.namespace, APPLICATION_PREFIX + metadata.name)
+    return f"{link}?{urlencode({'version': version})}" if version else ""
+
+
+def name_of(reference: TargetReference | None) -> str:
+    """Return the name of a target, or ""."""
+    return reference.name if reference is not None else ""
+
+
+def placement_row(application: Application) -> PlacementRow:
+    """Return an application as the list has it."""
     status = application.status
     target, running = name_of(status.scheduled_to), name_of(status.running_on)
     proposed, checked = status.proposed, find_condition(status.conditions, CHECKED)

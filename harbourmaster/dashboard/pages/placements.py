@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, APPLICATIONS
 from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages import applications, phases
+from harbourmaster.dashboard.pages.clusters import (
+    PlacementRow,
+    checks_link,
+    name_of,
+    placement_row,
+)
 from harbourmaster.dashboard.pages.states import ShownState, Tone, show_state
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.lifecycle.model import APPLICATION_PREFIX
-from harbourmaster.placement.model import CHECKED, Condition, DecisionRecord
+from harbourmaster.placement.model import CHECKED, ApplicationChecks, Condition
 from harbourmaster.placement.model import condition as find_condition
 
 if TYPE_CHECKING:
@@ -29,12 +34,10 @@ if TYPE_CHECKING:
         Application,
         ApplicationStatus,
         CandidateRecord,
-        Checks,
-        TargetReference,
+        DecisionRecord,
         Term,
     )
 
-PATH: Final = "/clusters"
 MOST: Final = 10
 """Maximum runs of checks in the history, the newest ones."""
 WIDTH: Final = 1000
@@ -78,51 +81,22 @@ class PastEvent(Struct, frozen=True, gc=False):
     link: str = ""
 
 
-class CheckRow(Struct, frozen=True, gc=False):
-    """A phase of checks, with the names of its definitions."""
-
-    when: str
-    names: tuple[str, ...]
-
-
 class PlacementPage(Struct, frozen=True):
     """The page of one application that is placed."""
 
-    namespace: str
-    name: str
-    state: ShownState
-    target: str
-    """The cluster that was selected, or empty."""
-    running_on: str
-    """The cluster on which it runs, if that is another one."""
-    decision: DecisionRecord
+    row: PlacementRow
     tone: Tone
     """The tone of the decision."""
     candidates: tuple[CandidateRow, ...]
     more: int
     """The number of considered clusters of which status keeps no record."""
-    moves: int
-    """The number of moves to a better cluster within the last hour."""
-    checks: tuple[CheckRow, ...]
+    checks: tuple[tuple[str, tuple[str, ...]], ...]
+    """The names of definitions, by when they are checked."""
     checked: Condition | None
-    proposed: str
     steps: tuple[tuple[str, ShownState], ...]
     """The phases of the current checks, if the user may see them."""
-    check_link: str
     events: tuple[PastEvent, ...]
     """The events that status keeps, the newest first."""
-
-
-def link_of(namespace: str, name: str) -> str:
-    """Return the path of the page of an application that is placed."""
-    return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
-
-
-def checks_link(application: Application, version: str) -> str:
-    """Return the path of the release that runs its checks, or "" without a version."""
-    metadata = application.metadata
-    link = applications.link_of(metadata.namespace, APPLICATION_PREFIX + metadata.name)
-    return f"{link}?{urlencode({'version': version})}" if version else ""
 
 
 def placement(
@@ -134,47 +108,25 @@ def placement(
     application = lookup(sources.applications, key) if sees else None
     if application is None:
         return None
-    status, spec = application.status, application.spec.checks
-    decision = status.last_decision or DecisionRecord()
-    target, running = name_of(status.scheduled_to), name_of(status.running_on)
-    proposed = status.proposed
+    row, status = placement_row(application), application.status
+    decision, checks = row.decision, application.spec.checks or ApplicationChecks()
     runs = _runs(sources, visible, application)
     current = next((run for run in runs if run.metadata.name == status.check), None)
     events = [*_decided(status), *_conditions(status), *_checks(application, runs)]
     dated = [(time, event) for event in events if (time := moment(event.time)) is not None]
     dated.sort(key=lambda entry: entry[0], reverse=True)
-    specified = (
-        () if spec is None else (("before", spec.pre_deployment), ("after", spec.post_deployment))
-    )
+    specified = (("before", checks.pre_deployment), ("after", checks.post_deployment))
+    named = ((when, (*phase.tasks, *phase.evaluations)) for when, phase in specified)
     return PlacementPage(
-        namespace=query.namespace,
-        name=query.name,
-        state=show_state(status.phase),
-        target=target,
-        running_on=running if running != target else "",
-        decision=decision,
-        tone=_OUTCOMES.get(decision.outcome, "warn"),
+        row=row,
+        tone=_OUTCOMES.get(decision.outcome, "warn") if decision.outcome else "idle",
         candidates=tuple(_candidate(candidate, decision) for candidate in decision.candidates),
         more=max(decision.considered - len(decision.candidates), 0),
-        moves=len(status.recent_moves),
-        checks=tuple(
-            CheckRow(when, names) for when, checks in specified if (names := _names(checks))
-        ),
+        checks=tuple((when, names) for when, names in named if names),
         checked=find_condition(status.conditions, CHECKED),
-        proposed=f"generation {proposed.generation} on {proposed.name}" if proposed else "",
         steps=phases.steps(current) if current is not None else (),
-        check_link=checks_link(application, status.check),
         events=tuple(event for _, event in dated),
     )
-
-
-def name_of(reference: TargetReference | None) -> str:
-    """Return the name of a target, or ""."""
-    return reference.name if reference is not None else ""
-
-
-def _names(checks: Checks) -> tuple[str, ...]:
-    return (*checks.tasks, *checks.evaluations)
 
 
 def _candidate(candidate: CandidateRecord, decision: DecisionRecord) -> CandidateRow:

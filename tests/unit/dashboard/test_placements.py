@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.api.metadata import OwnerReference
@@ -114,7 +113,7 @@ async def test_without_a_cluster_the_reason_of_each_stands_there_and_nothing_loo
     )
     change(stores, last_decision=decision, scheduled_to=None, running_on=None, scheduled_time="")
     page = await page_of(stores)
-    assert (page.target, page.tone, page.decision.reason) == ("", "bad", NO_TARGET)
+    assert (page.row.target, page.tone, page.row.decision.reason) == ("", "bad", NO_TARGET)
     assert [(row.state.word, row.reason) for row in page.candidates] == [("Excluded", reason)] * 2
     assert page.more == 38
     assert [(event.tone, event.title) for event in page.events] == [("bad", "No suitable target")]
@@ -173,11 +172,9 @@ async def test_checks_lead_to_the_release_that_runs_them(stores):
     )
     page = await page_of(stores)
     link = f"/applications/shop/application%2Fcart?version={name.replace('/', '%2F')}"
-    assert page.check_link == link
-    assert [to_builtins(row) for row in page.checks] == [
-        {"when": "before", "names": ("backup", "errors")}
-    ]
-    assert (page.proposed, page.checked.reason) == ("generation 4 on bergen-1", "CheckFailed")
+    assert page.row.checks == link
+    assert page.checks == (("before", ("backup", "errors")),)
+    assert (page.row.proposed, page.checked.reason) == ("generation 4 on bergen-1", "CheckFailed")
     assert [state.word for _, state in page.steps][:2] == ["Succeeded", "Failed"]
     assert [(event.title, event.tone, event.link) for event in page.events[:2]] == [
         ("Checks of generation 4 on bergen-1: failed", "bad", link),
