@@ -52,7 +52,7 @@ from harbourmaster.lifecycle.waiting import app_version_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.model import Tries, Version
 
 _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
@@ -338,7 +338,8 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
     evaluation = facts.evaluations.get(item.name)
     defined = facts.definitions.get(definition)
     progress = progress_of(evaluation.status) if evaluation is not None else Progress()
-    objectives = tuple(_objectives(progress, defined, look))
+    records = evaluation.status.measurements if evaluation is not None else {}
+    objectives = tuple(_objectives(progress, defined, records, look))
     shown = next((objective for objective in objectives if objective.state != SUCCEEDED), None)
     message = "" if shown is None else shown.message
     fault = ""
@@ -388,22 +389,28 @@ def _due(evaluation: Evaluation, progress: Progress, look: _Look) -> str:
 
 
 def _objectives(
-    progress: Progress, defined: EvaluationDefinition | None, look: _Look
+    progress: Progress,
+    defined: EvaluationDefinition | None,
+    records: Mapping[str, Tries],
+    look: _Look,
 ) -> Iterator[ObjectiveReport]:
     facts = look.facts
     by_key = by_result_key(objectives_of(defined) if defined is not None else ())
-    for key in dict.fromkeys((*by_key, *(progress.results if defined is None else ()))):
+    # After the end, the definition may have changed.
+    for key in progress.results if progress.is_over or defined is None else by_key:
         result = progress.results.get(key, Result("", PENDING))
         objective = by_key.get(key)
         metric = None
         if objective is not None:
             reference = MetricReference(name=objective.metric, namespace=objective.namespace)
             metric = facts.metrics.get(reference)
+        target = objective.target if objective is not None else ""
+        recorded = records.get(key) if progress.is_over else None
         report = ObjectiveReport(
             name=key,
             state=result.status,
             value=result.value,
-            threshold=objective.target if objective is not None else "",
+            threshold=recorded.target if recorded is not None else target,
             message=result.message,
         )
         if metric is not None:

@@ -25,6 +25,8 @@ from harbourmaster.lifecycle.model import (
     Task,
     TaskSpec,
     TaskStatus,
+    Tries,
+    Try,
     WorkloadVersionStatus,
 )
 from helpers.phased import app_version, workload_version
@@ -186,6 +188,31 @@ def test_a_metric_without_a_value_keeps_an_open_evaluation_from_its_result(state
     results = {"errors": Measurement(value="", status="Failed", message=message)}
     tried = evaluation(5 if state == "Failed" else 2, state, results)
     assert check_of(state, evaluations={"pre-eval-rate-1": tried}).fault == fault
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [("Failed", ("0.2", "<=0.05", "errors")), ("Progressing", ("", "<=0.5", "rate"))],
+)
+def test_a_definition_that_changes_after_the_end_does_not_change_what_failed(state, shown):
+    made = Try(number=1, time=STARTED, status="Failed", value="0.2")
+    record = {"errors": Tries(target="<=0.05", tries=(made,))}
+    evaluations = {"pre-eval-rate-1": evaluation(5, state, UNMET, measurements=record)}
+    changed = {"rate": definition("<=0.5", MetricReference(name="rate"))}
+    check = check_of(state, evaluations=evaluations, definitions=changed)
+    first = check.objectives[0].name
+    assert (check.value, check.threshold, first) == shown
+
+
+def test_the_threshold_of_a_failure_is_that_of_its_time():
+    record = {"errors": Tries(target="<=0.05")}
+    evaluations = {"pre-eval-rate-1": evaluation(5, "Failed", UNMET, measurements=record)}
+    relaxed = {"rate": definition("<=0.5", MetricReference(name="errors"))}
+    check = check_of("Failed", evaluations=evaluations, definitions=relaxed)
+    assert (check.value, check.threshold) == ("0.2", "<=0.05")
+    # It is known also without the definition.
+    check = check_of("Failed", evaluations=evaluations, definitions={})
+    assert (check.value, check.threshold) == ("0.2", "<=0.05")
 
 
 def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
