@@ -92,6 +92,19 @@ async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces)
         assert (await pages.get("/reservations")).status in {403, 200}
 
 
+async def test_the_map_has_the_pod_that_waits_below_its_version(place, spaces):
+    mine, foreign = spaces
+    _, token = place.person(mine)
+    async with place.pages(token) as pages:
+        # It is the only namespace that the person sees.
+        answer = await pages.until("/map", shows("Waiting at a gate"))
+        assert f"/Application:of-{mine}/" in answer.text
+        assert "of no application" not in answer.text
+        assert "0 of 1 pod ready" in answer.text
+        assert foreign not in answer.text
+        assert (await pages.get(f"/map?namespace={foreign}")).status == 403
+
+
 @pytest.mark.claim("D4")
 async def test_a_right_that_is_taken_away_is_gone_in_a_moment_and_one_that_is_given_counts(
     place, spaces
