@@ -292,3 +292,9 @@ async def test_of_many_members_the_most_urgent_are_shown(stores):
     assert (len(page.clusters), page.more) == (MOST + 1, MOST)
     urgencies = [node.urgency for node in page.clusters[1:]]
     assert urgencies == sorted(urgencies)
+
+
+async def test_the_page_of_an_application_leads_to_its_pods_on_the_map(place):
+    place.filled.app("shop", "cart", 0)
+    assert 'href="/map?namespace=shop&amp;q=cart"' in await place.page("/applications/shop/cart")
+    assert "Application:cart" in await place.page("/map?namespace=shop&q=cart")
