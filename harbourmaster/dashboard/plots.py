@@ -48,13 +48,6 @@ class Mark(Struct, frozen=True, gc=False):
     measured: Measured
 
 
-class Rule(Struct, frozen=True, gc=False):
-    """A bound of the target."""
-
-    y: int
-    label: str
-
-
 class Plot(Struct, frozen=True, gc=False):
     """A drawing of WIDTH times HEIGHT units; its ``marks`` in their order are the table."""
 
@@ -65,10 +58,8 @@ class Plot(Struct, frozen=True, gc=False):
     marks: tuple[Mark, ...]
     lines: tuple[str, ...]
     """The points of lines, which are interrupted where a value is missing."""
-    rules: tuple[Rule, ...]
-    begin: str
-    end: str
-    """The times at the edges; empty if unknown."""
+    rules: tuple[tuple[int, str], ...]
+    """The bounds of the target, as y and text."""
 
 
 def plot(name: str, measurements: Sequence[Measured], target: str = "") -> Plot | None:
@@ -100,12 +91,10 @@ def plot(name: str, measurements: Sequence[Measured], target: str = "") -> Plot 
         marks=marks,
         lines=tuple(" ".join(f"{mark.x},{mark.y}" for mark in run) for run in runs if run[1:]),
         rules=tuple(
-            Rule(heights[item.bound], f"{item.sign}{item.bound:g}")
+            (heights[item.bound], f"{item.sign}{item.bound:g}")
             for item in comparisons
             if item.bound in bounds
         ),
-        begin=shown[0].time,
-        end=shown[-1].time if len(shown) > 1 else "",
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from msgspec import DecodeError
+from msgspec.json import decode
 
 from harbourmaster.api.resources import (
     CONTROLLER_REVISIONS,
@@ -18,46 +18,45 @@ from harbourmaster.api.resources import (
     STATEFUL_SETS,
 )
 from harbourmaster.dashboard.caches import UNFINISHED
-from harbourmaster.dashboard.pages.application import shown_versions, workloads_of
+from harbourmaster.dashboard.pages.application import (
+    place_of,
+    shown_versions,
+    tasks_by_version,
+    workloads_of,
+)
 from harbourmaster.dashboard.pages.applications import version_of
 from harbourmaster.dashboard.pages.cluster_map import PodCells, PodsRead, namespace_of
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.sources import PageSources, lookup
+from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility
 from harbourmaster.dashboard.workload_pods import (
     ApplicationRead,
-    decode_event,
-    decode_owner,
-    decode_revision,
+    pods_of_replica_set,
+    pods_of_revision,
     related_events,
     revision_of,
+    selector_of,
+    selector_of_revision,
 )
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.errors import ApiError, NotFoundError
-from harbourmaster.lifecycle.model import AppVersion
-from harbourmaster.lifecycle.phases import check_phases
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from msgspec import Raw
 
-    from harbourmaster.dashboard.workload_pods import (
-        Event,
-        VersionPods,
-    )
-    from harbourmaster.lifecycle.model import Version, WorkloadVersion
-
-K = TypeVar("K")
-T = TypeVar("T")
+    from harbourmaster.dashboard.workload_pods import VersionPods
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 AT_ONCE: Final = 8
 PATIENCE: Final = 5.0
 """Seconds for everything that a page reads."""
 MOST_PODS: Final = 5000
 """Maximum pods of a list."""
-MOST_EVENT_PAGES: Final = 4
+MOST_EVENTS_READ: Final = 2000
+"""Maximum warnings of a namespace that are searched."""
 _OWNERS: Final = {kind.kind: kind for kind in (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)}
 OF_APPLICATION: Final = (*_OWNERS.values(), CONTROLLER_REVISIONS, PODS, CORE_EVENTS)
 """The kinds that ``read_application`` reads as far as the user may list them."""
@@ -123,63 +122,57 @@ async def read_application(
     shown = shown_versions(sources, visible, query)
     if shown is None:
         return ApplicationRead()
-    app, namespace = shown[0], query.namespace
-    jobs: dict[str, Callable[[], Awaitable[VersionPods | None]]] = {}
-    newest: list[WorkloadVersion] = []
+    (app, versions), namespace = shown, query.namespace
+    jobs: dict[str, Callable[[], Awaitable[Any]]] = {}
+    names = {app.metadata.name}
+    tasks = tasks_by_version(sources, visible, namespace)
+    of_release = [*tasks.get(place_of(app), ())]
     for entry, workload in workloads_of(sources, visible, app):
         if workload is None:
             continue
-        newest.append(workload)
+        names |= {workload.metadata.name, workload.spec.resource_reference.name}
+        of_release += tasks.get(place_of(workload), ())
         previous = version_of(sources, app, entry.name, workload.spec.previous_version)
         for version in filter(None, (workload, previous)):
             kind = _OWNERS.get(version.spec.resource_reference.kind)
             needed = () if kind is REPLICA_SETS else (CONTROLLER_REVISIONS, PODS)
             if kind is not None and all(visible.sees(of, namespace) for of in (kind, *needed)):
-                is_newest = version is workload and app is shown[1][0]
+                is_newest = version is workload and app is versions[0]
                 read = partial(_read_version, client, version, is_newest=is_newest)
                 jobs[version.metadata.name] = read
-    listing: dict[str, Callable[[], Awaitable[list[Event]]]] = {}
+    names |= {name for task in of_release for name in (task.metadata.name, task.status.job_name)}
     if visible.sees(CORE_EVENTS, namespace):
-        listing["events"] = partial(_read_warnings, client, namespace)
-    (pods, unread), (events, unlisted) = await asyncio.gather(
-        read_within(jobs), read_within(listing)
-    )
-    objects, owners = _objects_of(sources, (app, *newest))
-    return ApplicationRead(
-        pods={name: of for name, of in pods.items() if of is not None},
-        events=related_events(events.get("events", ()), objects, owners),
-        faults=(*_faults("the pods", unread, jobs), *_faults("the events", unlisted, listing)),
-    )
+        jobs[""] = partial(_read_warnings, client, namespace)
+    results, fault = await read_within(jobs)
+    events = related_events(results.pop("", ()), names - {""})
+    return ApplicationRead({name: of for name, of in results.items() if of}, events, fault)
 
 
 async def read_within(
-    jobs: Mapping[K, Callable[[], Awaitable[T]]],
-) -> tuple[dict[K, T], dict[K, str]]:
-    """Run the jobs, AT_ONCE at a time; return the results, and why others have none in PATIENCE."""
+    jobs: Mapping[str, Callable[[], Awaitable[Any]]],
+) -> tuple[dict[str, Any], str]:
+    """Return the results of the jobs, AT_ONCE at a time, and why others have none in PATIENCE."""
     turns = asyncio.Semaphore(AT_ONCE)
+    results: dict[str, Any] = {}
+    faults = {}
 
-    async def run(job: Callable[[], Awaitable[T]]) -> T:
+    async def run(name: str, job: Callable[[], Awaitable[Any]]) -> None:
         async with turns:
-            return await job()
-
-    tasks = {key: asyncio.create_task(run(job)) for key, job in jobs.items()}
-    results: dict[K, T] = {}
-    faults: dict[K, str] = {}
-    try:
-        if tasks:
-            await asyncio.wait(tasks.values(), timeout=PATIENCE)
-        for key, task in tasks.items():
-            if not task.done():
-                faults[key] = f"no answer within {PATIENCE:g} s"
-                continue
             try:
-                results[key] = task.result()
-            except (ApiError, TimeoutError, DecodeError) as error:
-                faults[key] = reason(error)
-    finally:
-        for task in tasks.values():
-            task.cancel()
-    return results, faults
+                results[name] = await job()
+            except (ApiError, TimeoutError) as error:
+                faults[name] = reason(error)
+
+    try:
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+            for name, job in jobs.items():
+                group.create_task(run(name, job))
+    except TimeoutError:
+        late = jobs.keys() - results.keys() - faults.keys()
+        faults |= dict.fromkeys(late, f"no answer within {PATIENCE:g} s")
+    if not faults:
+        return results, ""
+    return results, f"{len(faults)} of {len(jobs)} reads failed: {next(iter(faults.values()))}"
 
 
 async def _read_version(
@@ -189,64 +182,31 @@ async def _read_version(
     reference, namespace = version.spec.resource_reference, version.metadata.namespace
     kind = _OWNERS[reference.kind]
     try:
-        owner = decode_owner(await client.get(kind, reference.name, namespace))
+        owner = decode(await client.get(kind, reference.name, namespace))
     except NotFoundError:
         return None
-    if owner.metadata.uid != reference.uid:
+    if owner["metadata"]["uid"] != reference.uid:
         return None
     if kind is REPLICA_SETS:
-        return owner.pods(is_newest=is_newest)
-    listed = await client.list(CONTROLLER_REVISIONS, namespace, label_selector=owner.selector)
-    revision = revision_of(version.spec.version, owner, map(decode_revision, listed.items))
+        return pods_of_replica_set(owner, is_newest=is_newest)
+    selector = selector_of(owner)
+    listed = await client.list(CONTROLLER_REVISIONS, namespace, label_selector=selector)
+    revision = revision_of(version.spec.version, owner, map(decode, listed.items))
     if revision is None:
         return None
-    selector = ",".join(filter(None, (owner.selector, revision.selector)))
     pods: list[PodCells] = []
+    selector = f"{selector},{selector_of_revision(revision)}".removeprefix(",")
     await _read_cells(client, namespace, pods, label_selector=selector)
-    return revision.pods(owner, pods, is_newest=is_newest)
+    return pods_of_revision(revision, owner, pods, is_newest=is_newest)
 
 
-async def _read_warnings(client: Client, namespace: str) -> list[Event]:
-    events: list[Event] = []
-    token = ""
-    for _ in range(MOST_EVENT_PAGES):
-        page = await client.list(
-            CORE_EVENTS, namespace, field_selector="type=Warning", continue_token=token
+async def _read_warnings(client: Client, namespace: str) -> list[Any]:
+    events: list[Any] = []
+    token: str | None = None
+    while token != "" and len(events) < MOST_EVENTS_READ:
+        listed = await client.list(
+            CORE_EVENTS, namespace, field_selector="type=Warning", continue_token=token or ""
         )
-        events += map(decode_event, page.items)
-        token = page.continue_token
-        if not token:
-            break
+        events += map(decode, listed.items)
+        token = listed.continue_token
     return events
-
-
-def _faults(what: str, faults: Mapping[str, str], jobs: Mapping[str, object]) -> tuple[str, ...]:
-    """Return a line that says what was not read, and the first reason."""
-    share = f" of {len(faults)} of {len(jobs)} versions" if jobs.keys() != {"events"} else ""
-    return tuple(f"Not read: {what}{share}: {text}" for text in list(faults.values())[:1])
-
-
-def _objects_of(
-    sources: PageSources, versions: Iterable[Version]
-) -> tuple[set[tuple[str, str]], set[str]]:
-    """Return the objects of versions by kind and name, and the names of owners of pods."""
-    objects: set[tuple[str, str]] = set()
-    owners: set[str] = set()
-    for version in versions:
-        namespace = version.metadata.namespace
-        is_app = isinstance(version, AppVersion)
-        objects.add(
-            ("KeptnAppVersion" if is_app else "KeptnWorkloadVersion", version.metadata.name)
-        )
-        if not isinstance(version, AppVersion):
-            reference = version.spec.resource_reference
-            objects.add((reference.kind, reference.name))
-            owners.add(reference.name)
-        for phase in check_phases(version):
-            for item in getattr(version.status, phase.items):
-                objects.add((phase.kind, item.name))
-                task = lookup(sources.tasks, f"{namespace}/{item.name}")
-                if task is not None and task.status.job_name:
-                    objects.add(("Job", task.status.job_name))
-                    owners.add(task.status.job_name)
-    return objects, owners

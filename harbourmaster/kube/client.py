@@ -53,18 +53,10 @@ class _List(Struct, frozen=True, gc=False):
     items: tuple[msgspec.Raw, ...] | None
 
 
-class _Column(Struct, frozen=True, gc=False):
-    name: str
-
-
-class _Row(Struct, frozen=True, gc=False):
-    cells: tuple[Any, ...]
-
-
 class _Table(Struct, frozen=True, gc=False, rename="camel"):
     metadata: _ListMetadata
-    rows: tuple[_Row, ...] | None = None
-    column_definitions: tuple[_Column, ...] | None = None
+    rows: tuple[dict[str, Any], ...] | None = None
+    column_definitions: tuple[dict[str, Any], ...] | None = None
 
 
 class TablePage(Struct, frozen=True, gc=False):
@@ -214,8 +206,8 @@ class Client:
         body = await self._transport.answer(request)
         table = self._read(_decode_table, body, _PART_OF_LISTED, request)
         return TablePage(
-            columns=tuple(column.name for column in table.column_definitions or ()),
-            rows=tuple(row.cells for row in table.rows or ()),
+            columns=tuple(column["name"] for column in table.column_definitions or ()),
+            rows=tuple(tuple(row["cells"]) for row in table.rows or ()),
             continue_token=table.metadata.continue_token or "",
         )
 

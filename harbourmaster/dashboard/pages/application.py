@@ -11,29 +11,23 @@ from harbourmaster.api.resources import APP_VERSIONS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.dashboard.pages.applications import MOST, link_of, newest_first, took, version_of
 from harbourmaster.dashboard.pages.gates import GateFactsReader
-from harbourmaster.dashboard.pages.lanes import (
-    Lane,
-    build_lane,
-    plots_of,
-    task_runs,
-    version_row,
-)
-from harbourmaster.dashboard.pages.phases import Failure, failures, phase_rows, phase_runs
+from harbourmaster.dashboard.pages.phases import Failure, PhaseRow, failures, phase_rows, phase_runs
 from harbourmaster.dashboard.pages.states import ShownState, show_state
-from harbourmaster.dashboard.plots import Plot
+from harbourmaster.dashboard.plots import Measured, Plot, plot
 from harbourmaster.dashboard.sources import values
-from harbourmaster.dashboard.workload_pods import ApplicationRead, Warned
+from harbourmaster.dashboard.workload_pods import ApplicationRead, VersionPods, Warned
+from harbourmaster.lifecycle.check_facts import CheckReport, report_on_check
+from harbourmaster.lifecycle.model import AppVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from harbourmaster.dashboard.pages.lanes import VersionRow
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
-    from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadEntry, WorkloadVersion
+    from harbourmaster.lifecycle.model import Task, Version, WorkloadEntry, WorkloadVersion
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -49,6 +43,22 @@ class Release(Struct, frozen=True, gc=False):
     took: str
     failed: tuple[Failure, ...]
     """The failures, one more than are shown if there are more."""
+
+
+class Lane(Struct, frozen=True, gc=False):
+    """The phases of the app, or of one of its workloads; none before its version exists."""
+
+    kind: str
+    name: str
+    version: str
+    state: ShownState
+    phases: tuple[PhaseRow, ...] = ()
+    failed_nodes: tuple[str, ...] = ()
+    pods: tuple[tuple[str, str, VersionPods], ...] = ()
+    """New or Old, the version, and its pods, as far as they were read."""
+    plots: tuple[Plot, ...] = ()
+    runs: tuple[CheckReport, ...] = ()
+    """The runs of its tasks, the newest first; a task that was repeated has several."""
 
 
 class ApplicationPage(Struct, frozen=True):
@@ -72,8 +82,8 @@ class ApplicationPage(Struct, frozen=True):
     """The failure that came first in the shown version."""
     first_plots: tuple[Plot, ...]
     events: tuple[Warned, ...]
-    unread: tuple[str, ...]
-    """Lines that name what was not read, and why."""
+    fault: str
+    """Why something was not read."""
 
 
 def shown_versions(
@@ -102,6 +112,27 @@ def workloads_of(
         (entry, version_of(sources, app, entry.name, entry.version))
         for entry in app.spec.workloads[:MOST]
     ]
+
+
+def place_of(version: Version) -> tuple[str, str, str]:
+    """Return the app, the workload and the version; an app's workload is empty."""
+    spec = version.spec
+    if isinstance(version, AppVersion):
+        return version.spec.app_name, "", spec.version
+    return version.spec.app, version.spec.workload_name, spec.version
+
+
+def tasks_by_version(
+    sources: PageSources, visible: Visibility, namespace: str
+) -> dict[tuple[str, str, str], list[Task]]:
+    """Return the tasks of a namespace by the place of their version."""
+    tasks: dict[tuple[str, str, str], list[Task]] = {}
+    for task in values(sources.tasks) if visible.sees(TASKS, namespace) else ():
+        of = task.spec.context
+        if task.metadata.namespace == namespace:
+            place = (of.app_name, of.workload_name, of.workload_version or of.app_version)
+            tasks.setdefault(place, []).append(task)
+    return tasks
 
 
 def application(
@@ -140,18 +171,28 @@ def application(
     shown = release(version)
     first = next(iter(shown.failed), None)
     read = sources.read or ApplicationRead()
-    tasks = [
-        task
-        for task in (values(sources.tasks) if visible.sees(TASKS, namespace) else ())
-        if task.metadata.namespace == namespace and task.spec.context.app_name == name
-    ]
+    tasks = tasks_by_version(sources, visible, namespace)
+    is_first = first.check.object if first and first.check else ""
 
-    def lane(kind: str, title: str, of: Version, *versions: VersionRow) -> Lane:
+    def lane(kind: str, title: str, of: Version, previous: WorkloadVersion | None = None) -> Lane:
         phases = phase_rows(of, start, end, now, facts)
-        object_shown = first.check.object if first is not None and first.check is not None else ""
-        checks = [c for phase in phases for c in phase.checks if c.object != object_shown]
-        plain = Lane(kind, title, of.spec.version, show_state(of.status.status), phases)
-        return build_lane(plain, of, checks, facts, task_runs(of, tasks, now), versions)
+        checks = [check for phase in phases for check in phase.checks if check.object != is_first]
+        runs = [report_on_check(task, facts, now) for task in tasks.get(place_of(of), ())]
+        return Lane(
+            kind=kind,
+            name=title,
+            version=of.spec.version,
+            state=show_state(of.status.status),
+            phases=phases,
+            failed_nodes=tuple(node.name for node in getattr(of.status, "failed_nodes", ())),
+            pods=tuple(
+                (word, shown_version.spec.version, read.pods[shown_version.metadata.name])
+                for word, shown_version in (("New", of), ("Old", previous))
+                if shown_version is not None and shown_version.metadata.name in read.pods
+            ),
+            plots=tuple(drawn for check in checks for drawn in _plots(check, facts)),
+            runs=tuple(sorted(runs, key=attrgetter("since"), reverse=True)[:MOST]),
+        )
 
     lanes = [lane("Application", name, version)]
     for entry, workload in workloads:
@@ -160,12 +201,7 @@ def application(
             lanes.append(Lane("Workload", entry.name, entry.version, state))
             continue
         previous = version_of(sources, version, entry.name, workload.spec.previous_version)
-        rows = [
-            row
-            for word, of in (("New", workload), ("Old", previous))
-            for row in version_row(word, of, read.pods.get(of.metadata.name) if of else None)
-        ]
-        lanes.append(lane("Workload", entry.name, workload, *rows))
+        lanes.append(lane("Workload", entry.name, workload, previous))
     return ApplicationPage(
         namespace=namespace,
         name=name,
@@ -178,10 +214,22 @@ def application(
         more=max(len(listed) - MOST, 0),
         sees_workloads=sees,
         first=first,
-        first_plots=tuple(plots_of(first.check, facts) if first and first.check else ()),
+        first_plots=tuple(_plots(first.check, facts) if first and first.check else ()),
         events=read.events,
-        unread=read.faults,
+        fault=read.fault,
     )
+
+
+def _plots(check: CheckReport, facts: Facts) -> Iterator[Plot]:
+    """Yield the recorded measurements of each objective of an evaluation."""
+    evaluation = facts.evaluations.get(check.object)
+    for objective, record in evaluation.status.measurements.items() if evaluation else ():
+        tries = [
+            Measured(item.value, item.time, item.message, item.status) for item in record.tries
+        ]
+        name = ": ".join(dict.fromkeys((check.name, objective)))
+        if drawn := plot(name, tries, record.target):
+            yield drawn
 
 
 def _failures(

@@ -43,8 +43,6 @@ WIDTH: Final = 1000
 DEPLOYMENT: Final = "Deployment"
 _LEAST: Final = 6
 """The minimum width of a bar, in units."""
-_LEAST_STAGE: Final = 24
-"""The minimum width of a stage, in units."""
 _STAGE_ROW: Final = 3
 _FAILED: Final = frozenset((FAILED, WARNING))
 _NOTHING: Final = Facts()
@@ -62,14 +60,11 @@ class Bar(Struct, frozen=True, gc=False):
 
 
 class StageSegment(Struct, frozen=True, gc=False):
-    """A stage on the bar of all pods; ``x`` and widths are in units."""
+    """A stage as its part of the bar of all pods."""
 
     number: int
     state: ShownState
-    x: int
-    width: int
-    filled: int
-    """The width of the pods that are released."""
+    bar: Bar
     pods: int
     """The number of pods that the stage adds."""
     released: int
@@ -251,34 +246,21 @@ def stage_segments(version: WorkloadVersion, stage: StageStatus) -> tuple[StageS
         allowance = parse_stages(version.spec.stages).allowance
     except ValueError:
         return ()
-    results = {result.number: result for result in stage.results}
+    results = {result.number: result for result in stage.results if result.number < stage.number}
     segments = []
     before = 0
     for number in range(1, stage.of + 1):
-        result = results.get(number) if number < stage.number else None
-        end = allowance(number, stage.wanted)
-        if result is not None:
-            end = result.released
-        elif number == stage.number:
-            end = stage.allowed
+        state, end = "To come", allowance(number, stage.wanted)
+        if number in results:
+            state, end = results[number].state, results[number].released
+        elif number <= stage.number:
+            state = stage.state if number == stage.number else "Skipped"
+            end = stage.allowed if number == stage.number else end
         end = min(max(end, before), stage.wanted)
+        x = min(before * WIDTH // stage.wanted, WIDTH - _LEAST)
         released = min(max(stage.released - before, 0), end - before)
-        state = "Skipped" if number < stage.number else "To come"
-        if number == stage.number:
-            state = stage.state
-        x = before * WIDTH // stage.wanted
-        width = max((end - before) * WIDTH // stage.wanted, _LEAST_STAGE)
-        segments.append(
-            StageSegment(
-                number=number,
-                state=show_state(result.state if result is not None else state),
-                x=min(x, WIDTH - _LEAST_STAGE),
-                width=min(width, WIDTH - min(x, WIDTH - _LEAST_STAGE)),
-                filled=released * WIDTH // stage.wanted,
-                pods=end - before,
-                released=released,
-            )
-        )
+        bar = Bar(x, max(end * WIDTH // stage.wanted - x, _LEAST))
+        segments.append(StageSegment(number, show_state(state), bar, end - before, released))
         before = end
     return tuple(segments)
 

@@ -160,8 +160,9 @@ async def test_a_version_has_a_bar_with_its_stage(place):
     row = lanes[lanes.index("Stage 2 of 3") :]
     row = row[: row.index("Post-deployment")]
     assert "Held" in row
-    assert [part.split('"')[0] for part in row.split('class="stage" x="')[1:]] == ["0", "83", "250"]
-    assert [part.split('"')[4] for part in row.split('class="bar" x="')[1:]] == ["79", "83", "0"]
+    assert '<rect class="stage idle" x="0" y="0" width="79"' in row
+    assert '<rect class="stage bad" x="83" y="0" width="163"' in row
+    assert '<rect class="stage idle" x="250" y="0" width="746"' in row
     assert "1 of 1 pod<" in row
     assert "0 of 9 pods<" in row
     assert "2 of 12 pods released, 3 allowed; analysis &lt;rate&gt; failed" in row

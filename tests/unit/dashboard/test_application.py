@@ -6,7 +6,6 @@ import asyncio
 import html
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -27,7 +26,6 @@ from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
 from harbourmaster.dashboard.workload_pods import (
     MOST_EVENTS,
     VersionPods,
-    decode_event,
     related_events,
 )
 from harbourmaster.kube.errors import ApiError, ForbiddenError
@@ -78,7 +76,7 @@ async def test_what_failed_first_has_its_value_and_its_threshold(stores):
     assert [mark.measured.value for mark in drawn.marks] == ["0.4", "1.2", "2.1", "4.8"]
     assert drawn.summary.startswith("3 of 4 measurements did not meet the target, the last 3")
     # It is drawn once.
-    assert [lane.unmet for lane in page.lanes] == [(), ()]
+    assert [lane.plots for lane in page.lanes] == [(), ()]
 
 
 async def test_the_earliest_end_comes_first_and_a_warning_last(stores):
@@ -89,7 +87,7 @@ async def test_the_earliest_end_comes_first_and_a_warning_last(stores):
     page = await build(stores)
     assert page.first.check.name == "smoke"
     assert page.first.check.message == "checkout answers 502 instead of 200"
-    assert [drawn.name for drawn in page.lanes[1].unmet] == ["error-rate"]
+    assert [drawn.name for drawn in page.lanes[1].plots] == ["error-rate"]
     warned = replace(task, status="Warning", end_time=stores.ago(65))
     change(stores, NEW, stage_task_status=(warned,), stage_evaluation_status=(evaluation,))
     assert (await build(stores)).first.check.name == "error-rate"
@@ -118,14 +116,11 @@ async def test_nothing_failed_in_a_release_that_goes_on(stores):
 
 async def test_each_version_has_its_images_and_its_ready_pods(stores):
     # Users of Argo's dashboard missed the image of a revision.
-    new, old = (await build(stores)).lanes[1].versions
-    assert (new.word, new.version, new.tone) == ("New", "1.4.2", "busy")
+    new, old = (await build(stores)).lanes[1].pods
     image = "registry.example.com/shop/store:1.4."
-    assert new.pods == VersionPods((f"{image}2",), ready=1, wanted=4)
-    assert (old.word, old.version, old.tone) == ("Old", "1.4.1", "good")
-    assert old.pods == VersionPods((f"{image}1",), ready=2, wanted=2)
-    change(stores, NEW, status="Failed")
-    assert (await build(stores)).lanes[1].versions[0].tone == "bad"
+    assert new == ("New", "1.4.2", VersionPods((f"{image}2",), ready=1, wanted=4))
+    assert old == ("Old", "1.4.1", VersionPods((f"{image}1",), ready=2, wanted=2))
+    assert (new[2].tone, old[2].tone) == ("warn", "good")
 
 
 async def test_a_former_release_wants_no_pods_any_more(stores):
@@ -135,8 +130,8 @@ async def test_a_former_release_wants_no_pods_any_more(stores):
     raw["spec"]["replicas"] = 0
     raw["status"] = {}
     query = replace(STORE, version="store-1.4.1")
-    (row,) = (await build(stores, query=query)).lanes[1].versions
-    assert (row.version, row.pods.ready, row.pods.wanted, row.tone) == ("1.4.1", 0, 0, "idle")
+    ((_, version, pods),) = (await build(stores, query=query)).lanes[1].pods
+    assert (version, pods.ready, pods.wanted, pods.tone) == ("1.4.1", 0, 0, "idle")
 
 
 async def test_an_owner_that_was_created_again_is_another_one(stores):
@@ -146,7 +141,7 @@ async def test_an_owner_that_was_created_again_is_another_one(stores):
     stores.client.objects.clear()
     known = await read(stores)
     assert known.pods == {}
-    assert known.faults == ()
+    assert known.fault == ""
 
 
 def own_by(stores, kind, spec, status):
@@ -206,19 +201,19 @@ async def test_pods_of_one_owner_are_counted_for_each_version(stores, kind, spec
     # Argo's dashboard showed a pod that runs as ready, and a person promoted it.
     rows(stores, 2, ("0/1", "Running"), ("2/2", "Running"), ("1/1", "Terminating"))
     rows(stores, 1, ("1/1", "Running"), ("0/1", "CrashLoopBackOff"))
-    new, old = (await build(stores)).lanes[1].versions
-    assert new.pods == VersionPods(("store:2",), ready=1, wanted=3)
-    assert old.pods == VersionPods(("store:1",), ready=1, wanted=2)
+    (*_, new), (*_, old) = (await build(stores)).lanes[1].pods
+    assert new == VersionPods(("store:2",), ready=1, wanted=3)
+    assert old == VersionPods(("store:1",), ready=1, wanted=2)
     without = Visibility({name: of for name, of in KINDS.items() if name != "pods"})
-    assert (await build(stores, without)).lanes[1].versions == ()
+    assert (await build(stores, without)).lanes[1].pods == ()
 
 
 async def test_a_long_list_of_pods_is_read_to_its_end(stores):
     own_by(stores, STATEFUL_SETS, {"replicas": 70}, {})
     stores.client.page = 10
     rows(stores, 2, *[("1/1", "Running")] * 65)
-    (new, *_) = (await build(stores)).lanes[1].versions
-    assert (new.pods.ready, new.pods.wanted) == (65, 70)
+    ((*_, new), *_) = (await build(stores)).lanes[1].pods
+    assert (new.ready, new.wanted) == (65, 70)
 
 
 # What is not read
@@ -229,10 +224,13 @@ async def test_a_fault_of_a_read_is_told_and_the_rest_is_shown(place):
     place.filled.client.faults["replicasets"] = ForbiddenError("no", call="get replicasets")
     place.filled.client.faults["events"] = ApiError("etcd <leader> changed", status=500)
     text = html.unescape(await place.page("/applications/shop/store"))
-    assert "Not read: the pods of 2 of 2 versions: " in text
-    assert "etcd <leader> changed" in text
+    assert "3 of 3 reads failed: " in text
+    place.filled.client.faults.pop("replicasets")
+    text = html.unescape(await place.page("/applications/shop/store"))
+    assert "1 of 3 reads failed: 500: etcd <leader> changed" in text
+    assert "registry.example.com" in text
     assert "checkout answers 502 instead of 200" in text
-    assert "registry.example.com" not in text
+    assert "Back-off restarting" not in text
 
 
 async def test_events_of_a_namespace_need_no_right_in_the_cluster(place):
@@ -269,10 +267,9 @@ async def test_reads_end_at_their_deadline_and_few_run_at_once(monkeypatch):
 
     monkeypatch.setattr(reads, "PATIENCE", 0.05)
     jobs = {"first": answer} | dict.fromkeys(map(str, range(20)), job)
-    results, faults = await read_within(jobs)
+    results, fault = await read_within(jobs)
     assert results == {"first": "here"}
-    assert set(faults.values()) == {"no answer within 0.05 s"}
-    assert len(faults) == 20
+    assert fault == "20 of 21 reads failed: no answer within 0.05 s"
     async with asyncio.timeout(PATIENCE):
         await idle.wait()
     assert most == ended == reads.AT_ONCE
@@ -299,7 +296,7 @@ async def test_a_fault_of_ours_is_not_hidden():
     async def job():
         raise KeyError("ours")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(ExceptionGroup):
         await read_within({"a": job})
 
 
@@ -308,8 +305,7 @@ async def test_a_fault_of_ours_is_not_hidden():
 
 def event(kind, name, reason="BackOff", time="2026-03-01T11:59:00Z", **fields):
     involved = {"kind": kind, "name": name}
-    raw = {"metadata": {"name": "e"}, "involvedObject": involved, "reason": reason, **fields}
-    return decode_event(msgspec.json.encode({"lastTimestamp": time, **raw}))
+    return {"involvedObject": involved, "reason": reason, "lastTimestamp": time, **fields}
 
 
 def test_a_pod_belongs_to_its_owner_by_name():
@@ -317,12 +313,12 @@ def test_a_pod_belongs_to_its_owner_by_name():
     shown = ("store-2-x1xyz", "store-2-0", f"{long[:58]}abcde")
     hidden = ("store-2-5f-x1xyz", "store-22-x1xyz", "store-2", "other-x1xyz", f"{long[:57]}-abcde")
     for name in shown:
-        assert related_events([event("Pod", name)], (), {owner, long}), name
+        assert related_events([event("Pod", name)], {owner, long}), name
     for name in hidden:
-        assert not related_events([event("Pod", name)], (), {owner, long}), name
-    # An object of another kind can have the same name.
-    assert not related_events([event("Job", "store-2-x1xyz")], (), {owner})
-    (line,) = related_events([event("Job", "store-2")], {("Job", "store-2")}, ())
+        assert not related_events([event("Pod", name)], {owner, long}), name
+    # An object of another kind can have the name of a pod.
+    assert not related_events([event("Job", "store-2-x1xyz")], {owner})
+    (line,) = related_events([event("Job", "store-2")], {owner})
     assert (line.kind, line.name) == ("Job", "store-2")
 
 
@@ -330,7 +326,7 @@ def test_a_thousand_pods_with_one_trouble_are_one_line():
     events = [event("Pod", f"store-2-{number}") for number in range(1000)]
     events += [event("Pod", "store-2-7", time="2026-03-01T11:59:30Z", message="m" * 5000, count=7)]
     events += [event("Pod", "store-2-7", "Unhealthy")]
-    line, second = related_events(events, (), {"store-2"})
+    line, second = related_events(events, {"store-2"})
     assert (line.name, line.others, line.count) == ("store-2-7", 999, 7)
     assert len(line.message) == 500
     assert (second.reason, second.others) == ("Unhealthy", 0)
@@ -340,13 +336,13 @@ def test_the_newest_lines_are_shown_and_times_of_new_events_count():
     events = [
         event("Pod", "a-1", f"R{number}", f"2026-03-01T11:{number:02}:00Z") for number in range(60)
     ]
-    shown = related_events(events, (), {"a"})
+    shown = related_events(events, {"a"})
     assert [line.reason for line in shown] == [f"R{number}" for number in range(59, 9, -1)]
     assert len(shown) == MOST_EVENTS
     # The API of events.k8s.io has other fields, and null for those of the core group.
     series = {"count": 5, "lastObservedTime": "2026-03-01T11:59:59.000000Z"}
     nulls = {"count": None, "message": None, "eventTime": "2026-03-01T11:00:00.000000Z"}
-    (line,) = related_events([event("Pod", "a-1", time=None, series=series, **nulls)], (), {"a"})
+    (line,) = related_events([event("Pod", "a-1", time=None, series=series, **nulls)], {"a"})
     assert (line.time, line.count) == ("2026-03-01T11:59:59.000000Z", 5)
 
 
@@ -357,6 +353,9 @@ async def test_warnings_are_about_the_release_and_its_tasks(stores):
     stores.warning("shop", "ReplicaSet", "store-2", "FailedCreate")
     stores.warning("shop", "KeptnTask", "stage-2-smoke", "JobFailed")
     stores.warning("shop", "KeptnAppVersion", "store-1.4.2", "OfApp", type="Normal")
+    stores.warning("shop", "Pod", "job-of-old-abcde", "OfFormerTask")
+    context = {"workloadName": "store-web", "appName": "store", "workloadVersion": "1.4.1"}
+    stores.task("shop", "smoke", "of-old", {"context": context}, jobName="job-of-old")
     shown = {line.reason for line in (await build(stores)).events}
     assert shown == {"BackOff", "OfTask", "FailedCreate", "JobFailed"}
 
@@ -367,7 +366,7 @@ async def test_many_warnings_of_a_namespace_are_not_read_without_a_limit(stores)
     stores.client.asked.clear()
     await read(stores)
     lists = [asked for asked in stores.client.asked if asked[0] == CORE_EVENTS.plural]
-    assert lists == [("events", "shop", "type=Warning")] * reads.MOST_EVENT_PAGES
+    assert lists == [("events", "shop", "type=Warning")] * (reads.MOST_EVENTS_READ // 500)
 
 
 # Stages, measurements, runs
@@ -381,11 +380,8 @@ async def test_the_bar_has_the_pods_of_each_stage(stores):
         (2, "Held", 1, 1),
         (3, "To come", 0, 2),
     ]
-    assert [(stage.x, stage.width, stage.filled) for stage in stages] == [
-        (0, 250, 250),
-        (250, 250, 250),
-        (500, 500, 0),
-    ]
+    bars = [(stage.bar.x, stage.bar.width) for stage in stages]
+    assert bars == [(0, 250), (250, 250), (500, 500)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4000])
@@ -396,7 +392,8 @@ async def test_every_stage_is_within_the_bar(stores, count):
     rows_of = (await build(stores)).lanes[1].phases
     (stages,) = [row.stages for row in rows_of if row.stages]
     assert sum(part.pods for part in stages) == count
-    assert all(part.x >= 0 and part.x + part.width <= 1000 for part in stages)
+    bars = [part.bar for part in stages]
+    assert all(bar.x >= 0 and bar.width > 4 and bar.x + bar.width <= 1000 for bar in bars)
     assert all(0 <= part.released <= part.pods for part in stages)
 
 
@@ -407,10 +404,9 @@ async def test_measurements_that_met_their_targets_are_kept_besides(stores):
     (item,) = status.stage_evaluation_status
     change(stores, NEW, stage_evaluation_status=(replace(item, status="Succeeded"),))
     lane = (await build(stores)).lanes[1]
-    assert lane.unmet == ()
-    assert [len(drawn.marks) for drawn in lane.met] == [2]
+    assert [len(drawn.marks) for drawn in lane.plots] == [2]
     hidden = Visibility({name: of for name, of in KINDS.items() if name != EVALUATIONS.name})
-    assert (await build(stores, hidden)).lanes[1].met == ()
+    assert (await build(stores, hidden)).lanes[1].plots == ()
 
 
 async def test_every_run_of_a_task_has_its_last_message(stores):
@@ -419,9 +415,9 @@ async def test_every_run_of_a_task_has_its_last_message(stores):
     stores.task("shop", "smoke", "of-app", {"context": {"appName": "store", "appVersion": "1.4.2"}})
     of_app, of_web = (await build(stores)).lanes
     assert [run.object for run in of_app.runs] == ["of-app"]
-    assert [(run.object, run.state.word, run.took, run.message) for run in of_web.runs] == [
-        ("stage-2-smoke", "Failed", "30 s", "checkout answers 502 instead of 200"),
-        ("stage-1-smoke", "Succeeded", "30 s", "12 of 12 requests were answered"),
+    assert [(run.object, run.state, run.message) for run in of_web.runs] == [
+        ("stage-2-smoke", "Failed", "checkout answers 502 instead of 200"),
+        ("stage-1-smoke", "Succeeded", "12 of 12 requests were answered"),
     ]
     hidden = Visibility({**KINDS, "keptntasks.lifecycle.keptn.sh": ListScope()})
     assert (await build(stores, hidden)).lanes[1].runs == ()
