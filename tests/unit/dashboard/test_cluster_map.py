@@ -298,3 +298,8 @@ async def test_the_page_of_an_application_leads_to_its_pods_on_the_map(place):
     place.filled.app("shop", "cart", 0)
     assert 'href="/map?namespace=shop&amp;q=cart"' in await place.page("/applications/shop/cart")
     assert "Application:cart" in await place.page("/map?namespace=shop&q=cart")
+    # Its pods are on another cluster.
+    place.filled.app("shop", "application/cart", 0)
+    text = await place.page("/applications/shop/application%2Fcart")
+    assert 'href="/clusters/shop/cart"' in text
+    assert "/map?namespace" not in text
