@@ -179,7 +179,9 @@ def _summaries(newest: Iterable[AppVersion]) -> Iterator[MapNode]:
     """Yield a node for each namespace, with the number of applications in the worst state."""
     states: dict[str, list[ShownState]] = defaultdict(list)
     for version in newest:
-        states[version.metadata.namespace].append(show_state(version.status.status))
+        # Those that placement deploys are below the cluster that they run on.
+        if not version.is_of_application:
+            states[version.metadata.namespace].append(show_state(version.status.status))
     for namespace, seen in states.items():
         worst = min(seen, key=lambda state: state.urgency)
         of = f"{seen.count(worst)} of {_applications(len(seen))}"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.pages.cluster_map import MOST, PodCells, PodsRead, cluster_map
 from harbourmaster.dashboard.query import PageQuery
@@ -239,6 +240,17 @@ async def test_without_a_namespace_each_one_is_summed_up_and_the_only_one_is_tak
     page = await page_of(stores, PageQuery())
     assert page.namespace == "shop"
     stores.app("mail", "mailer", 0)
+    stores.app("mail", "application/placed", 2)
+    checks = stores.sources["app_versions"].store.get("mail/application/placed-1.4.2-6b86b273")
+    owner = OwnerReference(
+        api_version="placement.harbourmaster.dev/v1alpha1",
+        kind="Application",
+        name="placed",
+        uid="u",
+        controller=True,
+    )
+    metadata = replace(checks.metadata, owner_references=(owner,))
+    stores.put("app_versions", replace(checks, metadata=metadata))
     page = await page_of(stores, PageQuery())
     assert (page.namespace, page.namespaces) == ("", ("mail", "shop"))
     shop, mail = page.clusters[0].children
