@@ -11,6 +11,7 @@ import pytest
 from helpers.browser import chromium, open_visit
 from helpers.cluster import eventually, plane_for
 from helpers.dashboard_installation import PEOPLE, DashboardInstallation
+from helpers.flow.manifests import IMAGE, deployment, keptn, owner
 from helpers.patience import PATIENCE
 
 OWN_WATCHES = {
@@ -19,6 +20,7 @@ OWN_WATCHES = {
     "podschedulingpolicies",
     "clusterpodschedulingpolicies",
 }
+NEWER = [{"name": "ledger", "image": "registry.example.com/ledger:4"}]
 LISTS = ("/applications", "/gates", "/policies")
 MS = PATIENCE * 1000
 
@@ -103,6 +105,27 @@ async def test_the_map_has_the_pod_that_waits_below_its_version(place, spaces):
         assert "0 of 1 pod ready" in answer.text
         assert foreign not in answer.text
         assert (await pages.get(f"/map?namespace={foreign}")).status == 403
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
+async def test_a_release_has_its_images_its_ready_pods_and_why_others_wait(place, kind):
+    space = place.namespace(kind.lower())
+    _, token = place.person(space)
+    place.apply(space, owner(kind, "sail", keptn("sail", app="ship")))
+    stuck = deployment("mast", keptn("mast", app="ship"))
+    stuck["spec"]["template"]["spec"] |= {"nodeSelector": {"example.com/no": "node"}}
+    place.apply(space, stuck)
+    async with place.pages(token) as pages:
+        path = f"/applications/{space}/ship"
+        answer = await pages.until(path, shows("1 of 1 pod", "0 of 1 pod", "FailedScheduling"))
+        assert answer.text.count(f"<bdi>{IMAGE}</bdi>") == 2
+        assert "Pod <bdi>mast-" in answer.text
+        assert "reads failed" not in answer.text
+        # The pods of the old version, of which a DaemonSet and a StatefulSet keep a revision.
+        later = owner(kind, "sail", keptn("sail", "2.0", app="ship"), containers=NEWER)
+        place.apply(space, later)
+        answer = await pages.until(path, shows(NEWER[0]["image"], "Old", "1 of 1 pod"))
+        assert "reads failed" not in answer.text
 
 
 @pytest.mark.claim("D4")

@@ -92,6 +92,10 @@ class DashboardInstallation:
             where = f"--namespace={namespace}"
             self.kubectl("create", where, "-f=-", stdin=json.dumps(item))
 
+    def apply(self, namespace, manifest):
+        """Create or change an object."""
+        self.kubectl("apply", f"--namespace={namespace}", "-f=-", stdin=json.dumps(manifest))
+
     def restart(self, *flags):
         """Restart the controller with these flags after the others."""
         self.installation.restart("controller", (*self.flags, *flags))
