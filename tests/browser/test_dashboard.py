@@ -110,6 +110,21 @@ async def test_every_page_is_readable(browser, site, look):
     assert wrong == {}
 
 
+@pytest.mark.parametrize("look", LOOKS)
+async def test_a_release_that_is_held_is_readable(browser, look):
+    filled = Filled(max_age=3600)
+    filled.staged("shop", "store")
+    async with (
+        serve_dashboard(filled) as site,
+        logged_in(browser, site.url, TOKEN, **LOOKS[look]) as visit,
+    ):
+        await visit.go("/applications/shop/store")
+        await visit.page.evaluate("document.querySelectorAll('details').forEach(it => it.open = 1)")
+        await visit.shoot(f"held-{look}")
+        assert [*await visit.grave_findings(), *await visit.overflow()] == []
+        assert visit.faults == []
+
+
 @pytest.mark.parametrize("name", LISTS)
 async def test_a_list_of_a_thousand_is_cut_into_pages_of_a_hundred(browser, name):
     async with (

@@ -413,6 +413,9 @@ async def test_every_run_of_a_task_has_its_last_message(stores):
     context = {"workloadName": "store-web", "appName": "store", "workloadVersion": "1.4.1"}
     stores.task("shop", "smoke", "of-old", {"context": context})
     stores.task("shop", "smoke", "of-app", {"context": {"appName": "store", "appVersion": "1.4.2"}})
+    # Another namespace has an app of this name, too, and perhaps other readers.
+    context = {**context, "workloadVersion": "1.4.2"}
+    stores.task("payments", "smoke", "foreign", {"context": context})
     of_app, of_web = (await build(stores)).lanes
     assert [run.object for run in of_app.runs] == ["of-app"]
     assert [(run.object, run.state, run.message) for run in of_web.runs] == [
