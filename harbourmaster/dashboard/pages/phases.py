@@ -147,7 +147,8 @@ def phase_runs(version: Version, now: datetime) -> tuple[PhaseRun, ...]:
     for place, phase in enumerate(phases):
         start, end = known[place]
         state = state_of(status, phase)
-        if not phase.kind and state != PENDING:
+        is_over = state == DEPRECATED and not _has_begun(version, phase)
+        if not phase.kind and state != PENDING and not is_over:
             # A deployment has no items: it lasts until something of a later phase begins.
             begun = "" if isinstance(version, AppVersion) else version.status.deployment_start_time
             start = moment(begun) or last
@@ -272,8 +273,18 @@ def _state(version: Version, phase: Phase) -> ShownState:
     if phase.checks and state == SUCCEEDED and not has_checks:
         return ShownState("No checks", "idle")
     if state == DEPRECATED:
-        return ShownState("Not run", "idle")
+        return ShownState("Superseded" if _has_begun(version, phase) else "Not run", "idle")
     return show_state(state)
+
+
+def _has_begun(version: Version, phase: Phase) -> bool:
+    """Whether a phase did something before its version failed or was superseded."""
+    status = version.status
+    if phase.kind:
+        return bool(_items(version, phase))
+    if isinstance(status, WorkloadVersionStatus):
+        return bool(status.deployment_start_time)
+    return any(workload.status != PENDING for workload in status.workload_status)
 
 
 def _shown_phases(version: Version) -> tuple[Phase, ...]:

@@ -26,6 +26,7 @@ from harbourmaster.dashboard.reads import read_pod
 from harbourmaster.dashboard.slicing import run_sliced
 from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
+from harbourmaster.lifecycle.apps import deprecate_all_phases
 from harbourmaster.lifecycle.model import ItemStatus, WorkloadVersionStatus
 from helpers.dashboard import Filled
 from helpers.lifecycle_objects import workload_version
@@ -171,6 +172,18 @@ async def test_the_overview_and_the_list_name_the_phase_that_failed_not_the_one_
         ("Failed", "bad"),
         ("Not run", "idle"),
     ]
+    assert (lane.phases[2].bar, lane.phases[2].took) == (None, "")
+
+
+async def test_a_phase_that_a_newer_version_ended_says_whether_it_had_begun(stores):
+    stores.app("shop", "cart", 1)
+    version = stores.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
+    superseded = deprecate_all_phases(version.status)
+    stores.put("app_versions", replace(version, status=superseded))
+    lane = application(await stores.world(), ALL, CART, NOW).lanes[0]
+    begun = [bool(version.status.pre_deployment_task_status), False]
+    assert [row.state.word == "Superseded" for row in lane.phases[0:5:4]] == begun
+    assert {row.state.word for row in lane.phases} == {"Superseded", "Not run"}
 
 
 async def test_of_a_release_with_many_failures_the_first_are_shown(stores):
