@@ -26,6 +26,8 @@ _LONGEST: Final = 500
 _BASE: Final = 58
 """Characters of an owner's name that begin the names of its pods."""
 _DESIRED: Final = ".kubernetes.io/desired-replicas"
+_DIGITS: Final = 10
+"""A number of pods has fewer; users that can change a ReplicaSet can write it."""
 _HASH: Final = "controller-revision-hash"
 
 
@@ -73,7 +75,8 @@ def pods_of_replica_set(owner: Object, *, is_newest: bool) -> VersionPods:
     """Return the pods of a ReplicaSet, all of which have one version."""
     spec, notes = owner["spec"], owner["metadata"].get("annotations") or {}
     desired = next((notes[key] for key in notes if key.endswith(_DESIRED)), "")
-    wanted = int(desired) if is_newest and desired.isdecimal() else spec.get("replicas", 0)
+    is_number = desired.isdecimal() and len(desired) < _DIGITS
+    wanted = int(desired) if is_newest and is_number else spec.get("replicas", 0)
     return VersionPods(_images(spec), owner.get("status", {}).get("readyReplicas", 0), wanted)
 
 
@@ -114,7 +117,7 @@ def pods_of_revision(
 
 def _images(spec: Object) -> tuple[str, ...]:
     containers = spec["template"]["spec"]["containers"]
-    return tuple(dict.fromkeys(container["image"] for container in containers))
+    return tuple(dict.fromkeys(container.get("image", "") for container in containers))
 
 
 def related_events(events: Iterable[Object], names: Collection[str]) -> tuple[Warned, ...]:

@@ -134,6 +134,13 @@ async def test_a_former_release_wants_no_pods_any_more(stores):
     assert (version, pods.ready, pods.wanted, pods.tone) == ("1.4.1", 0, 0, "idle")
 
 
+@pytest.mark.parametrize("text", ["", "many", "-1", "9" * 5000])
+async def test_an_annotation_that_is_not_a_number_of_pods_does_not_count(stores, text):
+    raw = stores.client.objects["replicasets", "shop"][1]
+    raw["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] = text
+    assert (await read(stores)).pods["store-web-1.4.2"].wanted == 2
+
+
 async def test_an_owner_that_was_created_again_is_another_one(stores):
     for raw in stores.client.objects["replicasets", "shop"]:
         raw["metadata"]["uid"] = "new"
