@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
+    ANALYSES,
     APP_VERSIONS,
     APPLICATIONS,
     CLUSTER_POLICIES,
@@ -124,7 +125,7 @@ APPLICATION_PAGE: Final = replace(
     name="application",
     path=f"{applications.PATH}{_ONE}",
     build=application.application,
-    besides=(WORKLOAD_VERSIONS, *DETAILS, *OF_APPLICATION),
+    besides=(WORKLOAD_VERSIONS, *DETAILS, ANALYSES, *OF_APPLICATION),
     reads=read_application,
 )
 _CHECKS: Final = Page(

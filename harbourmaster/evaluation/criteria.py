@@ -27,6 +27,14 @@ _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
     "greaterThanOrEqual": operator.ge,
     "equalTo": operator.eq,
 }
+_MET: Final = {
+    "lessThanOrEqual": ">",
+    "lessThan": ">=",
+    "greaterThan": "<=",
+    "greaterThanOrEqual": "<",
+    "equalTo": "!=",
+}
+"""The comparisons of values that do not fulfil a criterion, as in targets of evaluations."""
 _IN: Final = "inRange"
 OPERATORS: Final = (*_COMPARISONS, _IN, "notInRange")
 """The names of all operators, in the order of Keptn's output."""
@@ -56,6 +64,18 @@ class ObjectiveCriteria(Struct, frozen=True, gc=False):
 
     failure: tuple[CriterionOperator, ...] | None = None
     warning: tuple[CriterionOperator, ...] | None = None
+
+    @property
+    def target(self) -> str:
+        """The condition of values without a failure, as a target of an evaluation; "" for a gap."""
+        parts = []
+        for comparison in self.failure or ():
+            low, *high = (f"{float(bound):g}" for bound in comparison.bounds.values())
+            if sign := _MET.get(comparison.name):
+                parts.append(f"{sign}{low}")
+            elif comparison.name != _IN:
+                parts.append(f">={low},<={high[0]}")
+        return ",".join(parts)
 
     def encode(self) -> dict[str, Any]:
         """Return the criteria as Keptn writes them in JSON."""

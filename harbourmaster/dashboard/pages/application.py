@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from harbourmaster.api.resources import APP_VERSIONS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import ANALYSES, APP_VERSIONS, TASKS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.dashboard.pages.applications import MOST, link_of, newest_first, took, version_of
 from harbourmaster.dashboard.pages.gates import GateFactsReader
 from harbourmaster.dashboard.pages.phases import Failure, PhaseRow, failures, phase_rows, phase_runs
 from harbourmaster.dashboard.pages.states import ShownState, show_state
 from harbourmaster.dashboard.plots import Measured, Plot, plot
-from harbourmaster.dashboard.sources import values
+from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.dashboard.workload_pods import ApplicationRead, VersionPods, Warned
+from harbourmaster.evaluation.analysis import decode_raw
+from harbourmaster.evaluation.criteria import decode_target
 from harbourmaster.lifecycle.check_facts import CheckReport, report_on_check
-from harbourmaster.lifecycle.model import AppVersion
+from harbourmaster.lifecycle.model import FAILED, SUCCEEDED, WARNING, AppVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -154,6 +157,11 @@ def application(
     start, end = _range(known, now)
     facts = GateFactsReader(sources, visible).facts_in(namespace)
 
+    def plots(check: CheckReport) -> Iterator[Plot]:
+        yield from _plots(check, facts)
+        if visible.sees(ANALYSES, namespace):
+            yield from _analysis_plots(check, f"{namespace}/{check.object}", sources)
+
     def release(candidate: AppVersion) -> Release:
         return Release(
             version=candidate.spec.version,
@@ -190,7 +198,7 @@ def application(
                 for word, shown_version in (("New", of), ("Old", previous))
                 if shown_version is not None and shown_version.metadata.name in read.pods
             ),
-            plots=tuple(drawn for check in checks for drawn in _plots(check, facts)),
+            plots=tuple(drawn for check in checks for drawn in plots(check)),
             runs=tuple(sorted(runs, key=attrgetter("since"), reverse=True)[:MOST]),
         )
 
@@ -214,7 +222,7 @@ def application(
         more=max(len(listed) - MOST, 0),
         sees_workloads=sees,
         first=first,
-        first_plots=tuple(_plots(first.check, facts) if first and first.check else ()),
+        first_plots=tuple(plots(first.check) if first and first.check else ()),
         events=read.events,
         fault=read.fault,
     )
@@ -229,6 +237,35 @@ def _plots(check: CheckReport, facts: Facts) -> Iterator[Plot]:
         ]
         name = ": ".join(dict.fromkeys((check.name, objective)))
         if drawn := plot(name, tries, record.target):
+            yield drawn
+
+
+def _analysis_plots(check: CheckReport, key: str, sources: PageSources) -> Iterator[Plot]:
+    """Yield the values of each objective of an analysis, one for each stage of its version."""
+    newest = lookup(sources.analyses, key)
+    if newest is None:
+        return
+    runs = [
+        run
+        for run in values(sources.analyses)
+        if run.metadata.controller == newest.metadata.controller
+        and run.metadata.namespace == newest.metadata.namespace
+        and run.spec.analysis_definition == newest.spec.analysis_definition
+    ]
+    measured: dict[str, list[Measured]] = {}
+    targets: dict[str, str] = {}
+    for run in sorted(runs, key=attrgetter("metadata.creation_timestamp"))[-MOST:]:
+        stored = decode_raw(run.status.raw)
+        for result in stored.objective_results[:MOST] if stored is not None else ():
+            name, verdict = result.objective.analysis_value_template_ref.name, result.result
+            state = SUCCEEDED if verdict.passed else WARNING if verdict.warning else FAILED
+            value = "" if result.error else f"{result.value:g}"
+            time = run.status.timeframe.to or run.metadata.creation_timestamp
+            measured.setdefault(name, []).append(Measured(value, time, result.error, state))
+            with suppress(ValueError):
+                targets[name] = decode_target(result.objective.target).target
+    for name, results in measured.items():
+        if drawn := plot(f"{check.name}: {name}", results, targets.get(name, "")):
             yield drawn
 
 

@@ -6,10 +6,12 @@ import asyncio
 import html
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
+    ANALYSES,
     CONTROLLER_REVISIONS,
     CORE_EVENTS,
     DAEMON_SETS,
@@ -28,7 +30,9 @@ from harbourmaster.dashboard.workload_pods import (
     VersionPods,
     related_events,
 )
+from harbourmaster.evaluation.model import Analysis
 from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.lifecycle.model import ItemStatus
 from helpers.dashboard import Filled
 from helpers.patience import PATIENCE
 
@@ -77,6 +81,33 @@ async def test_what_failed_first_has_its_value_and_its_threshold(stores):
     assert drawn.summary.startswith("3 of 4 measurements did not meet the target, the last 3")
     # It is drawn once.
     assert [lane.plots for lane in page.lanes] == [(), ()]
+
+
+async def test_an_analysis_is_drawn_over_the_stages_of_its_version(stores):
+    # A single value says nothing of how the canary became worse.
+    target = {"failure": {"greaterThan": {"fixedValue": "50m"}}}
+    objective = {"analysisValueTemplateRef": {"name": "errors"}, "target": target}
+    for number, value, passed in ((1, 0.02, True), (2, 0.07, False), (3, 0.9, True)):
+        result = {"objective": objective, "value": value, "result": {"pass": passed}}
+        stores.made(
+            "analyses",
+            Analysis,
+            "shop",
+            f"stage-{number}",
+            ("KeptnWorkloadVersion", NEW.partition("/")[2] if number < 3 else "of-another"),
+            100 - number,
+            spec={"analysisDefinition": {"name": "canary"}},
+            status={"raw": msgspec.json.encode({"objectiveResults": [result]}).decode()},
+        )
+    item = ItemStatus(definition_name="canary", name="stage-2", status="Failed")
+    item = replace(item, end_time=stores.ago(200))
+    change(stores, NEW, stage_analysis_status=(item,), stage_task_status=())
+    (drawn,) = (await build(stores)).first_plots
+    assert (drawn.name, drawn.target) == ("canary: errors", "<=0.05")
+    marks = [(mark.measured.value, mark.kind) for mark in drawn.marks]
+    assert marks == [("0.02", "met"), ("0.07", "unmet")]
+    hidden = Visibility({name: scope for name, scope in KINDS.items() if name != ANALYSES.name})
+    assert (await build(stores, hidden)).first_plots == ()
 
 
 async def test_the_earliest_end_comes_first_and_a_warning_last(stores):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled
+from harbourmaster.evaluation.targets import parse_target
 
 
 def failure(**operators):
@@ -87,3 +88,19 @@ def test_what_can_not_be_read_is_told_with_its_place(assert_golden):
         return str(caught.value)
 
     assert_golden([[given, error(given)] for given in INVALID])
+
+
+@pytest.mark.parametrize(
+    ("failure", "target"),
+    [
+        ({"greaterThan": {"fixedValue": "50m"}}, "<=0.05"),
+        ({"lessThan": {"fixedValue": 1}, "greaterThan": {"fixedValue": 5}}, ">=1,<=5"),
+        ({"notInRange": {"lowBound": "1", "highBound": "2k"}}, ">=1,<=2000"),
+        ({"inRange": {"lowBound": "1", "highBound": "2"}}, ""),
+        ({"equalTo": {"fixedValue": "0"}}, "!=0"),
+        (None, ""),
+    ],
+)
+def test_what_is_no_failure_can_be_written_as_the_target_of_an_evaluation(failure, target):
+    assert decode_target({"failure": failure}).target == target
+    assert not target or parse_target(target)
