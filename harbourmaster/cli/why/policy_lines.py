@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.why.model import Line
 from harbourmaster.policies.explain import CHANGES, OWN
+from harbourmaster.policies.field_text import format_value
 from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.model import CLUSTER_POLICY, NODE_NAME
@@ -41,10 +41,6 @@ _VERBS: Final = {
     "left-out": "skips",
 }
 _WOULD: Final = {"added": "would add", "replaced": "would set", "multiplied": "would narrow"}
-_LONGEST: Final = 160
-"""Characters of a value; the JSON output has all of it."""
-_SELECTING: Final = frozenset(("matchLabels", "matchExpressions"))
-_SIGNS: Final = {"In": "in", "NotIn": "not in", "Gt": ">", "Lt": "<"}
 _OF_DAEMONS: Final = frozenset(
     toleration_key({"key": key, "operator": "Exists", "effect": effect})
     for key, effect in OF_DAEMONS
@@ -281,12 +277,6 @@ def _stem(path: str) -> str:
     return stem if index[:-1].isdigit() else path
 
 
-def format_value(path: str, value: Any) -> str:  # noqa: ANN401
-    """The value of the field at ``path``."""
-    text = _format(path, value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
 def _is_of_daemon(value: Any) -> bool:  # noqa: ANN401
     """Whether it is what the DaemonSet controller gives its pods: their node, and tolerations."""
     if isinstance(value, dict):
@@ -298,74 +288,3 @@ def _is_of_daemon(value: Any) -> bool:  # noqa: ANN401
         if isinstance(term, dict)
         for field in term.get("matchFields") or ()
     )
-
-
-def _format(path: str, value: Any) -> str:  # noqa: ANN401
-    if isinstance(value, str):
-        return value
-    if ".tolerations[" in path and isinstance(value, dict):
-        return _toleration(value)
-    if path.endswith(".nodeSelectorTerms") and isinstance(value, list | tuple):
-        return " or ".join(_term(term) for term in value)
-    if isinstance(value, dict):
-        if value.keys() == {"weight", "preference"}:
-            return f"weight {value['weight']}: {_term(value['preference'])}"
-        if value.keys() == {"weight", "podAffinityTerm"}:
-            return f"weight {value['weight']}: {_pod_term(value['podAffinityTerm'])}"
-        if "topologyKey" in value:
-            return _pod_term(value)
-    return _json(value)
-
-
-def _toleration(value: dict[str, Any]) -> str:
-    key, effect = value.get("key") or "", value.get("effect") or ""
-    text = key or "every taint"
-    if value.get("value"):
-        text += f"={value['value']}"
-    if effect:
-        text += f":{effect}"
-    seconds = value.get("tolerationSeconds")
-    return text if seconds is None else f"{text} for {seconds} s"
-
-
-def _term(term: Any) -> str:  # noqa: ANN401
-    if not isinstance(term, dict):
-        return _json(term)
-    asked = [*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ())]
-    known = {"matchExpressions", "matchFields"}
-    if not asked or not known.issuperset(term):
-        return _json(term)
-    return " and ".join(map(_requirement, asked))
-
-
-def _pod_term(term: Any) -> str:  # noqa: ANN401
-    """Pods by their labels, and how near they are; anything more is left as it is."""
-    if not isinstance(term, dict) or term.keys() != {"labelSelector", "topologyKey"}:
-        return _json(term)
-    selector = term["labelSelector"]
-    if not isinstance(selector, dict) or not _SELECTING.issuperset(selector):
-        return _json(term)
-    labels = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    labels += map(_requirement, selector.get("matchExpressions") or ())
-    which = f"pods with {' and '.join(labels)}" if labels else "any pods"
-    return f"{which}, by {term['topologyKey']}"
-
-
-def _requirement(asked: Any) -> str:  # noqa: ANN401
-    if not isinstance(asked, dict):
-        return _json(asked)
-    key, operator = asked.get("key"), str(asked.get("operator"))
-    values = [str(value) for value in asked.get("values") or ()]
-    if operator == "Exists":
-        return f"{key} is there"
-    if operator == "DoesNotExist":
-        return f"{key} is not there"
-    if operator in {"In", "NotIn"} and len(values) == 1:
-        return f"{key}{'=' if operator == 'In' else '!='}{values[0]}"
-    sign = _SIGNS.get(operator, operator)
-    listed = f"({', '.join(values)})" if operator in {"In", "NotIn"} else ", ".join(values)
-    return f"{key} {sign} {listed}"
-
-
-def _json(value: Any) -> str:  # noqa: ANN401
-    return msgspec.json.encode(value).decode()

@@ -12,17 +12,15 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
 from harbourmaster.dashboard.pages.gates import GateRow, gate_of
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, select_page
-from harbourmaster.dashboard.sentences import (
-    affinity_texts,
-    field_text,
-    selector_terms,
-    toleration,
-)
 from harbourmaster.dashboard.sources import Conflict, MatchCounts, lookup, values
 from harbourmaster.dashboard.visibility import ListScope
+from harbourmaster.policies.compiled import plain
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
+from harbourmaster.policies.field_text import sentence
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.merge import MergeOptions
+from harbourmaster.policies.model import AFFINITY, TOLERATIONS
+from harbourmaster.policies.owned_fields import OwnedFields
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
@@ -219,11 +217,25 @@ def _selects(spec: PolicySpec | None, *, is_cluster: bool) -> Iterator[Selects]:
 def _selector(what: str, selector: LabelSelector | None) -> Selects:
     if selector is None:
         return Selects(what, (), is_absent=True)
-    return Selects(what, tuple(selector_terms(selector)))
+    terms = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
+    for expression in selector.match_expressions or ():
+        operands = ", ".join(expression.values or ())
+        match expression.operator:
+            case "In":
+                terms.append(f"{expression.key} in ({operands})")
+            case "NotIn":
+                terms.append(f"{expression.key} notin ({operands})")
+            case "Exists":
+                terms.append(f"{expression.key}")
+            case "DoesNotExist":
+                terms.append(f"!{expression.key}")
+            case _:
+                terms.append(f"{expression.key} {expression.operator} ({operands})")
+    return Selects(what, tuple(terms))
 
 
 def _sets(spec: PolicySpec | None) -> Iterator[str]:
-    """Yield the fields that a policy sets, with their values if they are short."""
+    """Yield the fields that a policy sets, with their values or in a sentence."""
     if spec is None:
         return
     if spec.node_name:
@@ -232,9 +244,9 @@ def _sets(spec: PolicySpec | None) -> Iterator[str]:
         yield f"nodeSelector: {key}={value}"
     if spec.scheduler_name:
         yield f"schedulerName: {spec.scheduler_name}"
-    yield from map(toleration, spec.tolerations or ())
-    if spec.affinity is not None:
-        yield from affinity_texts(spec.affinity)
+    others = {TOLERATIONS: plain(spec.tolerations), AFFINITY: plain(spec.affinity)}
+    for path, value in OwnedFields.of(others).values.items():
+        yield sentence(f"spec.{path}", value)
 
 
 PODS_PATH: Final = f"{PATH}/pods"
@@ -307,7 +319,7 @@ def pod(
         tuple(policy.reference for policy in known.policies if policy.matched),
         # The pod does not have the other fields: a policy would set them in a new pod.
         tuple(
-            FieldRow(field, field_text(field.path, field.value), _manager(field.path, metadata))
+            FieldRow(field, sentence(field.path, field.value), _manager(field.path, metadata))
             for field in known.fields
             if field.set_by == (OWN,)
         ),

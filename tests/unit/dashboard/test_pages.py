@@ -28,6 +28,7 @@ from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
 from harbourmaster.lifecycle.apps import deprecate_all_phases
 from harbourmaster.lifecycle.model import ItemStatus, WorkloadVersionStatus
+from harbourmaster.policies.model import PREFERRED, REQUIRED
 from helpers.dashboard import Filled
 from helpers.lifecycle_objects import workload_version
 
@@ -282,6 +283,30 @@ async def test_a_policy_shows_what_it_selects_and_sets(stores, assert_golden):
     assert_golden(to_builtins(page.listing.rows))
     unused = policies.policies(await stores.world(), ALL, PageQuery(state="unused"), NOW)
     assert [row.name for row in unused.listing.rows] == ["keep-broken", "keep-none"]
+
+
+async def test_each_rule_of_a_policy_is_a_sentence(stores):
+    zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+    cart = {"labelSelector": {"matchLabels": {"app": "cart"}}, "topologyKey": "zone"}
+    affinity = {
+        "nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [zone]},
+            PREFERRED: [{"weight": 1, "preference": zone}],
+        },
+        "podAffinity": {REQUIRED: [cart]},
+        "podAntiAffinity": {PREFERRED: [{"weight": 5, "podAffinityTerm": cart}]},
+    }
+    long = [{"key": "k" * 200, "value": "v" * 400}]
+    stores.policy("shop", "apart", podSelector={}, affinity=affinity, tolerations=long)
+    (row,) = policies.policies(await stores.world(), ALL, PageQuery(), NOW).listing.rows
+    cut, *rules = row.sets
+    assert (len(cut), cut[:12]) == (500, "tolerates kk")
+    assert sorted(rules) == [
+        "only near pods with app=cart, by zone",
+        "only on nodes with zone in (a, b)",
+        "rather not near pods with app=cart, by zone (weight 5)",
+        "rather on nodes with zone in (a, b) (weight 1)",
+    ]
 
 
 async def test_policies_that_select_the_same_pod_and_disagree_are_told(stores):

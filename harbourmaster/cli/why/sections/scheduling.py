@@ -12,8 +12,9 @@ from harbourmaster.api.resources import NODES
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.live.kinds import decode_workload
 from harbourmaster.cli.why.model import Line, Section, State
-from harbourmaster.cli.why.policy_lines import NO_POLICY, format_value
+from harbourmaster.cli.why.policy_lines import NO_POLICY
 from harbourmaster.cli.why.sections.policies import origins_in
+from harbourmaster.policies.field_text import format_value
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS, label_path
 from harbourmaster.rescheduling.decoding import decode_node, decode_pending

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.main import main
-from harbourmaster.cli.why.policy_lines import format_value
+from harbourmaster.policies.field_text import format_value
 from helpers.objects import cluster_policy, policy, review, workload
 from helpers.oracles import NODE_REQUIRED
 
