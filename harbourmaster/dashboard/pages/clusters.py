@@ -115,8 +115,8 @@ def clusters(
             texts=lambda application: (
                 application.metadata.name,
                 application.metadata.namespace,
-                name_of(application.status.scheduled_to),
-                name_of(application.status.running_on),
+                _name(application.status.scheduled_to),
+                _name(application.status.running_on),
             ),
             key=lambda application: (
                 show_state(application.status.phase).urgency,
@@ -248,27 +248,17 @@ def link_of(namespace: str, name: str) -> str:
     return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
-def checks_link(application: Application, version: str) -> str:
-    """Return the path of the release that runs its checks, or "" without a version."""
-    metadata = application.metadata
-    link = applications.link_of(metadata.namespace, APPLICATION_PREFIX + metadata.name)
-    return f"{link}?{urlencode({'version': version})}" if version else ""
-
-
-def name_of(reference: TargetReference | None) -> str:
-    """Return the name of a target, or ""."""
-    return reference.name if reference is not None else ""
-
-
 def placement_row(application: Application) -> PlacementRow:
     """Return an application as the list has it."""
     status = application.status
-    target, running = name_of(status.scheduled_to), name_of(status.running_on)
+    target, running = _name(status.scheduled_to), _name(status.running_on)
     proposed, checked = status.proposed, find_condition(status.conditions, CHECKED)
+    metadata = application.metadata
+    link = applications.link_of(metadata.namespace, APPLICATION_PREFIX + metadata.name)
     return PlacementRow(
-        namespace=application.metadata.namespace,
-        name=application.metadata.name,
-        link=link_of(application.metadata.namespace, application.metadata.name),
+        namespace=metadata.namespace,
+        name=metadata.name,
+        link=link_of(metadata.namespace, metadata.name),
         state=show_state(status.phase),
         target=target,
         running_on=running if running != target else "",
@@ -277,5 +267,9 @@ def placement_row(application: Application) -> PlacementRow:
         faults=tuple(_application_faults(application)),
         proposed=f"generation {proposed.generation} on {proposed.name}" if proposed else "",
         checked=checked.reason if checked is not None else "",
-        checks=checks_link(application, status.check),
+        checks=f"{link}?{urlencode({'version': status.check})}" if status.check else "",
     )
+
+
+def _name(reference: TargetReference | None) -> str:
+    return reference.name if reference is not None else ""
