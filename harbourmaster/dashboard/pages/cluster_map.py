@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.slicing import Sliced
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+    from harbourmaster.lifecycle.model import WorkloadVersion
 
 PATH: Final = "/map"
 MOST: Final = 100
@@ -42,10 +42,10 @@ MOST_NODES: Final = 3
 """Maximum names of nodes in the summary of a state."""
 SLICE: Final = 500
 """Pods that are assigned before other tasks may run."""
+_NO_VERSION: Final = ("", "")
 _NAME_BASE: Final = 58
 """Characters of a name to which controllers append five random ones."""
 _RANDOM: Final = 5
-_REVISION: Final = "controller-revision-hash"
 _BUSY: Final = {"Pending", "ContainerCreating", "PodInitializing", "SchedulingGated"}
 _WORDS: Final = {"SchedulingGated": "Waiting at a gate", "": "Unknown"}
 
@@ -96,7 +96,6 @@ class MapNode(Struct, frozen=True, gc=False):
     children: tuple[MapNode, ...] = ()
     more: int = 0
     """The number of children that are not shown."""
-    more_link: str = ""
 
     @property
     def urgency(self) -> int:
@@ -139,12 +138,13 @@ def cluster_map(
     if namespace:
         here = yield from _namespace(sources, visible, namespace, pods, query.q.casefold())
     else:
-        here = list(_summaries(applications.newest_versions(sources, visible)))
+        here = list(_newest(sources, visible, query.q.casefold()))
+    note = "" if namespace else _applications(len(here))
     members = _node("", "", _members(sources, visible, query))
     return MapPage(
         namespace=namespace,
         namespaces=_places(sources, visible),
-        clusters=(_node("Cluster", "This cluster", here), *members.children),
+        clusters=(_node("Cluster", "This cluster", here, note=note), *members.children),
         more=members.more,
         fault=read.fault,
         sees_pods=visible.sees(PODS, namespace),
@@ -175,22 +175,15 @@ def _places(sources: PageSources, visible: Visibility) -> tuple[str, ...]:
     return tuple(sorted({place for key in keys if scope.sees(place := key.partition("/")[0])}))
 
 
-def _summaries(newest: Iterable[AppVersion]) -> Iterator[MapNode]:
-    """Yield a node for each namespace, with the number of applications in the worst state."""
-    states: dict[str, list[ShownState]] = defaultdict(list)
-    for version in newest:
+def _newest(sources: PageSources, visible: Visibility, needle: str) -> Iterator[MapNode]:
+    """Yield the applications of all namespaces, which lead to their pods."""
+    for version in applications.newest_versions(sources, visible):
+        metadata, app = version.metadata, version.spec.app_name
         # Those that placement deploys are below the cluster that they run on.
-        if not version.is_of_application:
-            states[version.metadata.namespace].append(show_state(version.status.status))
-    for namespace, seen in states.items():
-        worst = min(seen, key=lambda state: state.urgency)
-        of = f"{seen.count(worst)} of {_applications(len(seen))}"
-        link = f"{PATH}?{urlencode({'namespace': namespace})}"
-        yield MapNode("Namespace", namespace, worst, link, of)
-
-
-def _applications(count: int) -> str:
-    return f"{count} application" if count == 1 else f"{count} applications"
+        if not version.is_of_application and needle in app.casefold():
+            link = f"{PATH}?{urlencode({'namespace': metadata.namespace, 'q': app})}"
+            state = show_state(version.status.status)
+            yield MapNode("Application", f"{metadata.namespace}/{app}", state, link)
 
 
 def _members(sources: PageSources, visible: Visibility, query: PageQuery) -> Iterator[MapNode]:
@@ -209,16 +202,15 @@ def _members(sources: PageSources, visible: Visibility, query: PageQuery) -> Ite
         node = MapNode("Placed", name, show_state(application.status.phase), link)
         placed[f"{running.namespace or metadata.namespace}/{running.name}"].append(node)
     for key, nodes in placed.items():
-        sees = visible.sees(CLUSTERS, key.partition("/")[0])
-        cluster = lookup(sources.clusters, key) if sees else None
+        namespace = key.partition("/")[0]
+        cluster = lookup(sources.clusters, key) if visible.sees(CLUSTERS, namespace) else None
         state = show_state(cluster.status.state) if cluster is not None else None
-        yield _node(
-            "Cluster",
-            key.partition("/")[2] if query.namespace else key,
-            nodes,
-            state=state,
-            note=_applications(len(nodes)),
-        )
+        name = key.removeprefix(f"{query.namespace}/")
+        yield _node("Cluster", name, nodes, state=state, note=_applications(len(nodes)))
+
+
+def _applications(count: int) -> str:
+    return f"{count} application" if count == 1 else f"{count} applications"
 
 
 def _namespace(
@@ -237,43 +229,36 @@ def _namespace(
     ]
     owners = _Owners(versions)
     by_version: dict[tuple[str, str], list[PodCells]] = defaultdict(list)
-    others: list[PodCells] = []
     for number, pod in enumerate(pods, 1):
         if not number % SLICE:
             yield
         known = lookup(sources.labels, f"{namespace}/{pod.name}")
-        owner = owners.find(pod.name, {} if known is None else known.labels)
-        (others if owner is None else by_version[owner]).append(pod)
-    return [
-        *_apps(sources, visible, namespace, versions, by_version, needle),
-        *(
-            []
-            if needle or not others
-            else [_node("Pods", "of no application", _groups(namespace, others))]
-        ),
-    ]
+        by_version[owners.find(pod.name, known.labels if known else {})].append(pod)
+    nodes = list(_apps(sources, visible, namespace, versions, by_version, needle))
+    if others := by_version.get(_NO_VERSION, ()) if not needle else ():
+        nodes.append(_node("Pods", "of no application", _groups(namespace, others)))
+    return nodes
 
 
 class _Owners:
     """Finds the version of a pod by the name of its owner; by labels if that has several."""
 
-    def __init__(self, versions: Iterable[WorkloadVersion]) -> None:
-        self._names = {version.metadata.name for version in versions}
-        self._by_base: dict[str, list[str]] = defaultdict(list)
-        for version in sorted(versions, key=_age, reverse=True):
+    def __init__(self, versions: Sequence[WorkloadVersion]) -> None:
+        self._by_name = {version.metadata.name: version for version in versions}
+        self._by_base: dict[str, list[WorkloadVersion]] = defaultdict(list)
+        for version in versions:
             base = f"{version.spec.resource_reference.name}-"[:_NAME_BASE]
-            self._by_base[base].append(version.metadata.name)
+            self._by_base[base].append(version)
 
-    def find(self, pod: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
-        """Return the name of a version, and the revision if it may be of another version."""
+    def find(self, pod: str, labels: Mapping[str, str]) -> tuple[str, str]:
+        """Return the workload of a pod and the name of its version, or "" if that is unknown."""
         own = self._by_base.get(pod[:-_RANDOM]) or self._by_base.get(f"{pod.rpartition('-')[0]}-")
-        if own and len(own) == 1:
-            return own[0], ""
-        metadata = workload_of({}, labels)
-        named = names_of_pod(metadata).version if metadata is not None else ""
-        if named in self._names:
-            return named, ""
-        return (own[0], labels.get(_REVISION, "")) if own else None
+        version = own[0] if own and len(own) == 1 else None
+        if version is None and (metadata := workload_of({}, labels)) is not None:
+            version = self._by_name.get(names_of_pod(metadata).version)
+        if version is not None:
+            return version.spec.workload_name, version.metadata.name
+        return (own[0].spec.workload_name, "") if own else _NO_VERSION
 
 
 def _age(version: WorkloadVersion) -> tuple[str, str]:
@@ -297,32 +282,23 @@ def _apps(
     for version in sorted(versions, key=_age, reverse=True):
         workloads = by_app.setdefault(version.spec.app, {})
         workloads.setdefault(version.spec.workload_name, []).append(version)
-    revisions: dict[str, list[str]] = defaultdict(list)
-    for name, revision in pods:
-        revisions[name].append(revision)
     for app, workloads in by_app.items():
         if needle not in app.casefold():
             continue
         children = []
         for workload, all_versions in workloads.items():
-            nodes = [
-                _version(version, revision, pods.get((version.metadata.name, revision), ()))
-                for place, version in enumerate(all_versions)
-                # Former versions have no pods, and say nothing.
-                for revision in revisions.get(version.metadata.name, () if place else ("",))
-            ]
+            nodes = [*_groups(namespace, pods.get((workload, ""), ()))]
+            for place, version in enumerate(all_versions):
+                own = pods.get((workload, version.metadata.name), ())
+                # Former versions without pods say nothing.
+                if own or not place:
+                    status, groups = show_state(version.status.status), _groups(namespace, own)
+                    nodes.append(_node("Version", version.spec.version, groups, state=status))
             children.append(_node("Workload", workload.removeprefix(f"{app}-"), nodes))
         newest = known.get(app)
         state = show_state(newest.status.status) if newest is not None else None
         link = applications.link_of(namespace, app) if newest is not None else ""
         yield _node("Application", app, children, state=state, link=link)
-
-
-def _version(version: WorkloadVersion, revision: str, pods: Sequence[PodCells]) -> MapNode:
-    groups = _groups(version.metadata.namespace, pods)
-    if revision:
-        return _node("Revision", revision, groups)
-    return _node("Version", version.spec.version, groups, state=show_state(version.status.status))
 
 
 def _groups(namespace: str, pods: Iterable[PodCells]) -> Iterator[MapNode]:
@@ -345,12 +321,12 @@ def _groups(namespace: str, pods: Iterable[PodCells]) -> Iterator[MapNode]:
             "Pods",
             state.word,
             state,
+            link=f"{PODS_PATH}?{urlencode({'namespace': namespace, 'q': prefix})}",
             note=f"on {named}{rest}" if named else "without a node",
             ready=count if is_ready else 0,
             pods=count,
             children=leaves,
             more=count - len(leaves),
-            more_link=f"{PODS_PATH}?{urlencode({'namespace': namespace, 'q': prefix})}",
         )
 
 

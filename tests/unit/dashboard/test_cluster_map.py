@@ -100,7 +100,7 @@ async def test_a_name_that_its_controller_cuts_is_known(stores):
     assert groups(at(await page_of(stores), "cart", "web", "1.4.2")) == [("Ready", 1)]
 
 
-async def test_versions_of_one_stateful_set_are_told_apart_by_labels_or_by_revision(stores):
+async def test_versions_of_one_stateful_set_are_told_apart_by_labels(stores):
     for number in ("1.4.1", "1.4.2"):
         release(stores, "cart", "web", number, "db", "StatefulSet")
         world = stores.sources["workload_versions"].store
@@ -111,8 +111,11 @@ async def test_versions_of_one_stateful_set_are_told_apart_by_labels_or_by_revis
     stores.pod("shop", named, "db-0")
     stores.pod("shop", {"controller-revision-hash": "db-5f"}, "db-1")
     workload = at(await page_of(stores), "cart", "web")
-    labelled = {(child.kind, child.name): groups(child) for child in workload.children}
-    assert labelled == {("Version", "1.4.1"): [("Ready", 1)], ("Revision", "db-5f"): [("Ready", 1)]}
+    assert {(child.kind, child.name): groups(child) for child in workload.children} == {
+        ("Version", "1.4.1"): [("Ready", 1)],
+        ("Version", "1.4.2"): [],
+        ("Pod", "db-1"): [],
+    }
 
 
 async def test_former_versions_without_pods_are_left_out_and_the_newest_stays(stores):
@@ -195,7 +198,7 @@ async def test_two_thousand_pods_are_counted_of_each_state_and_a_hundred_shown(s
     assert groups(web) == [("CrashLoopBackOff", 400), ("Ready", 1600)]
     assert [len(group.children) for group in web.children] == [MOST, MOST]
     assert [group.more for group in web.children] == [300, 1500]
-    assert web.children[1].more_link == "/policies/pods?namespace=shop&q=cart-web-6f-0"
+    assert web.children[1].link == "/policies/pods?namespace=shop&q=cart-web-6f-0"
     assert web.children[1].note == "on n0 (200), n1 (200), n2 (200) and 5 more"
     # It takes 30 ms; ten times as much on a machine that does other things.
     assert took < 1, took
@@ -234,7 +237,9 @@ async def test_what_can_not_be_read_is_told_and_the_rest_is_shown(stores, fault)
     assert at(page, "cart", "web").children
 
 
-async def test_without_a_namespace_each_one_is_summed_up_and_the_only_one_is_taken(stores):
+async def test_without_a_namespace_applications_lead_to_their_pods_and_the_only_one_is_taken(
+    stores,
+):
     stores.app("shop", "cart", 2)
     stores.app("shop", "ledger", 0)
     page = await page_of(stores, PageQuery())
@@ -253,9 +258,15 @@ async def test_without_a_namespace_each_one_is_summed_up_and_the_only_one_is_tak
     stores.put("app_versions", replace(checks, metadata=metadata))
     page = await page_of(stores, PageQuery())
     assert (page.namespace, page.namespaces) == ("", ("mail", "shop"))
-    shop, mail = page.clusters[0].children
-    assert (shop.name, shop.state.word, shop.note) == ("shop", "Failed", "1 of 2 applications")
-    assert (mail.link, mail.note) == ("/map?namespace=mail", "1 of 1 application")
+    (here,) = page.clusters
+    assert here.note == "3 applications"
+    assert [(app.name, app.state.word, app.link) for app in here.children] == [
+        ("shop/cart", "Failed", "/map?namespace=shop&q=cart"),
+        ("mail/mailer", "Succeeded", "/map?namespace=mail&q=mailer"),
+        ("shop/ledger", "Succeeded", "/map?namespace=shop&q=ledger"),
+    ]
+    (ledger,) = (await page_of(stores, PageQuery(q="LEDG"))).clusters[0].children
+    assert ledger.name == "shop/ledger"
 
 
 async def test_members_have_the_applications_that_run_on_them(stores):
@@ -271,6 +282,16 @@ async def test_members_have_the_applications_that_run_on_them(stores):
         "mail/bergen-1",
         "shop/bergen-1",
     ]
+
+
+async def test_members_of_one_name_in_two_namespaces_are_told_apart(stores):
+    stores.placed("shop", "cart", 1)
+    stores.placed("shop", "ledger", 1)
+    ledger = stores.sources["applications"].store.get("shop/ledger")
+    target = replace(ledger.status.running_on, namespace="infra")
+    stores.put("applications", replace(ledger, status=replace(ledger.status, running_on=target)))
+    page = await page_of(stores)
+    assert [node.name for node in page.clusters[1:]] == ["bergen-1", "infra/bergen-1"]
 
 
 async def test_a_filter_leaves_the_applications_with_this_in_their_names(stores):
