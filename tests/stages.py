@@ -189,15 +189,17 @@ def why_not(name):
 def choose_jobs(pending, running, *, is_built, cores):
     """Return the pending jobs to start now, in their order.
 
-    They keep half more cores busy than there are, because tests also wait.
+    They keep half more cores busy than there are, because tests also wait. Jobs that wait for the
+    binaries take longest, so their place is kept.
     """
     load = sum(job.stage.load for job in running)
     chosen = []
     for job in pending:
         fits = load + job.stage.load <= 1.5 * cores or not load
-        if fits and (is_built or not job.stage.needs_binaries):
-            chosen.append(job)
+        if fits:
             load += job.stage.load
+            if is_built or not job.stage.needs_binaries:
+                chosen.append(job)
     return chosen
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from math import ceil
 
 import msgspec
 import pytest
@@ -98,7 +97,7 @@ def split_files(files, count, weights, unlisted):
     """Return the files as ``count`` lists of about the same weight.
 
     ``weights`` has seconds by file, ``unlisted`` is the weight of a file that it lacks. A bundle
-    that is heavier than a list is divided: what its files share is started more than once then.
+    much heavier than a list is divided: what its files share is started more than once then.
     """
     bundles = defaultdict(list)
     for file in sorted(files):
@@ -107,7 +106,7 @@ def split_files(files, count, weights, unlisted):
     share = sum(seconds.values()) / count
     parts = {}
     for members in bundles.values():
-        pieces = ceil(sum(map(seconds.get, members)) / share) if share else 0
+        pieces = round(sum(map(seconds.get, members)) / share) if share else 0
         for part in _spread({(file,): seconds[file] for file in members}, max(pieces, 1)):
             parts[tuple(part)] = sum(map(seconds.get, part))
     return _spread(parts, count)

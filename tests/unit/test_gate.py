@@ -160,6 +160,8 @@ UNIT, CLUSTER, BENCH = job(1.0), job(0.5, needs_binaries=True), job(inf)
         ([UNIT, UNIT, UNIT, UNIT, CLUSTER], [], True, [UNIT, UNIT, UNIT]),
         ([UNIT, CLUSTER, CLUSTER], [UNIT, UNIT, CLUSTER], True, [CLUSTER]),
         ([CLUSTER, UNIT], [], False, [UNIT]),
+        # It begins as soon as the binaries are built.
+        ([*[CLUSTER] * 4, UNIT, UNIT], [], False, [UNIT]),
         # A stage whose tests judge time runs alone, when the others have ended.
         ([BENCH, UNIT], [], True, [BENCH]),
         ([UNIT, BENCH], [], True, [UNIT]),
