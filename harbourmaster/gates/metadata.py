@@ -93,7 +93,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
     Of a list that is too long, one name that no object can have.
     """
-    parts = limit_value(text).split(",")
+    parts = limit_value(text).split(",") if text else ()
     return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
 
 

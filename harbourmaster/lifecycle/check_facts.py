@@ -241,7 +241,7 @@ def check_reports(
     return [
         _check(phase, definition, version, look)
         for phase in (_phases_of_release(version) if phases is None else phases)
-        for definition in _definitions(phase, version)
+        for definition in definitions_of(phase, version)
     ]
 
 
@@ -284,7 +284,7 @@ def expected_checks(definitions: Iterable[str], kind: Kind, phase: str) -> list[
     ]
 
 
-def _definitions(phase: Phase, version: Version) -> Iterable[str]:
+def definitions_of(phase: Phase, version: Version) -> Iterable[str]:
     """Return the listed definitions, and those that were listed and have run."""
     listed = getattr(version.spec, phase.checks)
     items: tuple[ItemStatus, ...] = getattr(version.status, phase.items)

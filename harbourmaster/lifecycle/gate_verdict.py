@@ -35,7 +35,13 @@ from msgspec import Struct
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.gates.gate import GATE
-from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.metadata import (
+    PARENT_KEY,
+    REMOVED_KEY,
+    UNRESOLVED,
+    WORKLOAD_KEY,
+    lookup,
+)
 from harbourmaster.gates.owners import STATEFUL_SET, supported_owner
 from harbourmaster.gates.release import (
     EXPIRED,
@@ -46,7 +52,6 @@ from harbourmaster.gates.release import (
 )
 from harbourmaster.gates.stages import MANUAL, STAGED_LABEL
 from harbourmaster.gates.waits import MET, WAITED_KEY
-from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import STALE_AFTER, phases_before
 from harbourmaster.lifecycle.evaluations import progress_of
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, PENDING
@@ -430,7 +435,7 @@ def why_orphaned(pod: Pod) -> str:
     """Return why no check will ever release a waiting pod, or "" if one may."""
     if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
         return ""
-    if workload_of(pod.annotations, pod.labels) is None:
+    if not lookup(pod.annotations, pod.labels, WORKLOAD_KEY):
         return "it no longer names a workload"
     owner = supported_owner(pod.owner_references)
     if owner is None or not owner.uid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -19,9 +20,9 @@ from harbourmaster.dashboard.pages.gates import GateFactsReader
 from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally, Topic
 from harbourmaster.dashboard.sources import values
 from harbourmaster.evaluation.metric_status import read_metric
-from harbourmaster.lifecycle.check_facts import check_reports
+from harbourmaster.lifecycle.check_facts import check_reports, definitions_of
 from harbourmaster.lifecycle.model import AppVersion
-from harbourmaster.lifecycle.phases import phases_of
+from harbourmaster.lifecycle.phases import TASK, phases_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.phases import Phase
 
 _TALLIES: Final = (
     applications.tally,
@@ -76,6 +78,12 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
     """Report definitions that unfinished versions lack, and providers without answers."""
     reader = GateFactsReader(sources, visible)
     missing: dict[str, Notice] = {}
+
+    @cache
+    def is_defined(namespace: str, phase: Phase, name: str) -> bool:
+        facts = reader.facts_in(namespace)
+        return name in (facts.task_definitions if phase.kind == TASK else facts.definitions)
+
     versions: list[Version] = [*values(sources.app_versions), *values(sources.workload_versions)]
     for number, version in enumerate(versions, 1):
         if not number % _SLICE:
@@ -85,7 +93,13 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
         if version.status.is_finished or not visible.sees(kind, space):
             continue
         app = version.spec.app_name if isinstance(version, AppVersion) else version.spec.app
-        phases = [phase for phase in phases_of(version) if phase.checks]
+        # A report takes long, and there are few for which a definition may be missing.
+        phases = [
+            phase
+            for phase in phases_of(version)
+            if phase.checks
+            and not all(is_defined(space, phase, name) for name in definitions_of(phase, version))
+        ]
         for report in check_reports(version, reader.facts_in(space), now, phases=phases):
             if report.fault == "definition-missing":
                 link, name = applications.link_of(space, app), f"{space}/{report.name}"
