@@ -89,7 +89,7 @@ async def read_pods(
     fault = ""
     try:
         async with asyncio.timeout(PATIENCE):
-            if await _read_cells(client, namespace, pods, field_selector=UNFINISHED):
+            if await _read_cells(client, namespace, pods, fieldSelector=UNFINISHED):
                 fault = f"Only the first {len(pods)} pods are shown."
     except (ApiError, TimeoutError) as error:
         fault = f"Not all pods could be read: {reason(error)}"
@@ -102,9 +102,8 @@ async def _read_cells(
     """Add the cells of the selected pods to the list; return whether MOST_PODS left some out."""
     token: str | None = None
     while token != "" and len(pods) < MOST_PODS:
-        page = await client.table(PODS, namespace, continue_token=token or "", **selectors)
-        pods += (_cells(dict(zip(page.columns, row, strict=False))) for row in page.rows)
-        token = page.continue_token
+        rows, token = await client.table(PODS, namespace, token or "", **selectors)
+        pods += map(_cells, rows)
     return bool(token)
 
 
@@ -196,7 +195,7 @@ async def _read_version(
         return None
     pods: list[PodCells] = []
     selector = f"{selector},{selector_of_revision(revision)}".removeprefix(",")
-    await _read_cells(client, namespace, pods, label_selector=selector)
+    await _read_cells(client, namespace, pods, labelSelector=selector)
     return pods_of_revision(revision, owner, pods, is_newest=is_newest)
 
 

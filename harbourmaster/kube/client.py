@@ -53,18 +53,18 @@ class _List(Struct, frozen=True, gc=False):
     items: tuple[msgspec.Raw, ...] | None
 
 
+class _Column(Struct, frozen=True, gc=False):
+    name: str
+
+
+class _Row(Struct, frozen=True, gc=False):
+    cells: tuple[Any, ...]
+
+
 class _Table(Struct, frozen=True, gc=False, rename="camel"):
     metadata: _ListMetadata
-    rows: tuple[dict[str, Any], ...] | None = None
-    column_definitions: tuple[dict[str, Any], ...] | None = None
-
-
-class TablePage(Struct, frozen=True, gc=False):
-    """A part of a list as kubectl prints it, with cells of text or numbers."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    continue_token: str
+    column_definitions: tuple[_Column, ...]
+    rows: tuple[_Row, ...] | None = None
 
 
 _PART_OF_LISTED: Final = 5
@@ -185,31 +185,21 @@ class Client:
         )
 
     async def table(
-        self,
-        resource: Resource,
-        namespace: str,
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        continue_token: str = "",
-    ) -> TablePage:
-        """Return one page of a list as a table, without the objects: 300 bytes for a pod."""
-        query = {
-            "limit": str(PAGE_SIZE),
-            "continue": continue_token,
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-            "includeObject": "None",
-        }
-        path = resource.path(namespace)
-        request = Request("list", "GET", path, _without_empty(query), accept=_TABLE)
+        self, resource: Resource, namespace: str, continue_token: str = "", **selectors: str
+    ) -> tuple[tuple[dict[str, Any], ...], str]:
+        """Return one page of a list as kubectl prints it: 300 bytes for a pod. Raises ApiError.
+
+        Rows have texts or numbers by column; the token is empty after the last page. ``selectors``
+        are ``labelSelector`` and ``fieldSelector``.
+        """
+        query = {"limit": str(PAGE_SIZE), "continue": continue_token, "includeObject": "None"}
+        query = _without_empty(query | selectors)
+        request = Request("list", "GET", resource.path(namespace), query, accept=_TABLE)
         body = await self._transport.answer(request)
         table = self._read(_decode_table, body, _PART_OF_LISTED, request)
-        return TablePage(
-            columns=tuple(column["name"] for column in table.column_definitions or ()),
-            rows=tuple(tuple(row["cells"]) for row in table.rows or ()),
-            continue_token=table.metadata.continue_token or "",
-        )
+        columns = [column.name for column in table.column_definitions]
+        rows = (dict(zip(columns, row.cells, strict=False)) for row in table.rows or ())
+        return tuple(rows), table.metadata.continue_token or ""
 
     async def watch(  # noqa: PLR0913 - what the API takes
         self,

@@ -15,7 +15,7 @@ from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.release import CHECKS_KEY
 from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
-from harbourmaster.kube.client import ListPage, TablePage
+from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
@@ -98,20 +98,22 @@ class StubClient:
             raise NotFoundError(f"{resource.plural} {name} not found", status=404)
         return bytes(listed.items[0])
 
-    async def table(
-        self, resource, namespace, *, label_selector="", field_selector="", continue_token=""
-    ):
+    async def table(self, resource, namespace, continue_token="", **selectors):
         """All pods; with a label selector those in ``tables``."""
-        self.asked.append((resource.plural, namespace, label_selector or field_selector))
+        (selector,) = selectors.values()
+        self.asked.append((resource.plural, namespace, selector))
         if fault := self.faults.get(resource.plural):
             raise fault
         start = int(continue_token or 0)
         stored = self.objects.get((resource.plural, namespace), ())
-        if label_selector:
-            stored = self.tables.get(label_selector, ())
-        rows = tuple(map(_cells, stored[start : start + self.page]))
+        if "labelSelector" in selectors:
+            stored = self.tables.get(selector, ())
+        rows = [
+            dict(zip(_COLUMNS, _cells(raw), strict=True))
+            for raw in stored[start : start + self.page]
+        ]
         token = str(start + self.page) if len(stored) > start + self.page else ""
-        return TablePage(_COLUMNS, rows, token)
+        return rows, token
 
 
 _COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "Node")
@@ -457,7 +459,6 @@ class LifecycleStores(Stores):
         """An evaluation with a try in each half minute, and a target of the form ``<1``."""
         tries = [
             {
-                "number": number,
                 "time": self.ago(30 * (len(values.split()) - number) + 60),
                 "status": "Succeeded"
                 if value != "-" and float(value) < float(target[1:])

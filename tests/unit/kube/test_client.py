@@ -202,11 +202,10 @@ async def test_a_table_has_cells_instead_of_objects(api, client):
         "rows": [{"cells": ["cart-1", "0/1"], "object": None}, {"cells": ["cart-2", 7]}],
     }
     api.fail_next("list", status=200, body=msgspec.json.encode(body))
-    before = {"continue_token": "before"}
-    page = await client.table(PODS, "shop", label_selector="a=b", field_selector="c=d", **before)
-    assert page.columns == ("Name", "Ready")
-    assert page.rows == (("cart-1", "0/1"), ("cart-2", 7))
-    assert page.continue_token == body["metadata"]["continue"]
+    selectors = {"labelSelector": "a=b", "fieldSelector": "c=d"}
+    rows, token = await client.table(PODS, "shop", "before", **selectors)
+    assert rows == ({"Name": "cart-1", "Ready": "0/1"}, {"Name": "cart-2", "Ready": 7})
+    assert token == body["metadata"]["continue"]
     (asked,) = api.seen("list", "/namespaces/shop/pods")
     assert asked.headers["Accept"] == "application/json;as=Table;g=meta.k8s.io;v=v1"
     assert asked.query == {
@@ -216,9 +215,23 @@ async def test_a_table_has_cells_instead_of_objects(api, client):
         "fieldSelector": "c=d",
         "includeObject": "None",
     }
-    api.fail_next("list", status=200, body=b'{"metadata":{"resourceVersion":"7"},"rows":null}')
-    page = await client.table(PODS, "shop")
-    assert (page.columns, page.rows, page.continue_token) == ((), (), "")
+    body |= {"metadata": {"resourceVersion": "7"}, "rows": None}
+    api.fail_next("list", status=200, body=msgspec.json.encode(body))
+    assert await client.table(PODS, "shop") == ((), "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []},
+        {"metadata": {"resourceVersion": "7"}, "columnDefinitions": [{}], "rows": []},
+        {"metadata": {"resourceVersion": "7"}, "columnDefinitions": [], "rows": [{"object": {}}]},
+    ],
+)
+async def test_an_answer_that_is_no_table_is_an_error_and_not_an_empty_list(api, client, body):
+    api.fail_next("list", status=200, body=msgspec.json.encode(body))
+    with pytest.raises(ApiError, match="list /api/v1/namespaces/shop/pods"):
+        await client.table(PODS, "shop")
 
 
 async def test_metadata_alone_can_be_asked_for(api, client):
