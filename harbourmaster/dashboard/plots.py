@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.times import moment
 from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
+from harbourmaster.lifecycle.model import Try
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,23 +30,13 @@ Kind: TypeAlias = Literal["met", "unmet", "plain", "none"]
 _KINDS: Final[dict[str, Kind]] = {"Succeeded": "met", "Failed": "unmet", "Warning": "unmet"}
 
 
-class Measured(Struct, frozen=True, gc=False):
-    """A measurement: texts as they are in a status, and an RFC 3339 time; empty if unknown."""
-
-    value: str
-    time: str = ""
-    message: str = ""
-    state: str = ""
-    """Succeeded, Failed or Warning; the target decides for others."""
-
-
 class Mark(Struct, frozen=True, gc=False):
     """A measurement in the drawing; one without a value is at the bottom."""
 
     x: int
     y: int
     kind: Kind
-    measured: Measured
+    measured: Try
 
 
 class Plot(Struct, frozen=True, gc=False):
@@ -62,8 +53,8 @@ class Plot(Struct, frozen=True, gc=False):
     """The bounds of the target, as y and text."""
 
 
-def plot(name: str, measurements: Sequence[Measured], target: str = "") -> Plot | None:
-    """Lay out measurements, the oldest first; None without any.
+def plot(name: str, measurements: Sequence[Try], target: str = "") -> Plot | None:
+    """Lay out measurements, the oldest first, with texts as in a status; None without any.
 
     ``target`` is that of an objective, such as ``>=10,<20``; an invalid one has no lines.
     """
@@ -105,7 +96,7 @@ def _comparisons(target: str) -> tuple[Comparison, ...]:
         return ()
 
 
-def _number(measured: Measured) -> float | None:
+def _number(measured: Try) -> float | None:
     try:
         number = parse_number(measured.value)
     except ValueError:
@@ -113,11 +104,11 @@ def _number(measured: Measured) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _kind(measured: Measured, number: float | None, target: tuple[Comparison, ...]) -> Kind:
+def _kind(measured: Try, number: float | None, target: tuple[Comparison, ...]) -> Kind:
     if number is None:
         return "none"
-    if measured.state in _KINDS:
-        return _KINDS[measured.state]
+    if measured.status in _KINDS:
+        return _KINDS[measured.status]
     return ("met" if is_met(target, number) else "unmet") if target else "plain"
 
 
@@ -133,7 +124,7 @@ def _heights(numbers: Sequence[float]) -> dict[float, int]:
     }
 
 
-def _places(shown: Sequence[Measured]) -> list[int]:
+def _places(shown: Sequence[Try]) -> list[int]:
     """Return the x of each measurement, by its time if all are known and in order."""
     times = [when.timestamp() for when in (moment(item.time) for item in shown) if when]
     if len(times) < len(shown) or times != sorted(times) or times[0] == times[-1]:

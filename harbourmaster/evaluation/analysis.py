@@ -116,7 +116,6 @@ class StoredResult(Struct, frozen=True, gc=False):
 
     objective: StoredObjective
     value: float = 0.0
-    score: float = 0.0
     query: str = ""
     error: str = ""
     result: StoredVerdict = StoredVerdict()

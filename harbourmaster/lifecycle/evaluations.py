@@ -188,7 +188,6 @@ def record_tries(status: EvaluationStatus, after: Progress, now: datetime) -> di
     for key, target in after.measured.items():
         result = after.results[key]
         made = Try(
-            number=after.tries,
             time=format_rfc3339(now),
             status=result.status,
             value=result.value,

@@ -446,12 +446,11 @@ class Measurement(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
 
 class Try(_Wire, frozen=True, kw_only=True):
-    """A measurement of an objective; ``number`` counts those of its evaluation, from 1 on."""
+    """A measurement of an objective, or of a metric, then without a status."""
 
-    number: int
-    time: str
-    status: str
     value: str = ""
+    time: str = ""
+    status: str = ""
     message: str = ""
     """Why there is no usable value."""
 

@@ -14,13 +14,13 @@ from harbourmaster.dashboard.pages.applications import MOST, link_of, newest_fir
 from harbourmaster.dashboard.pages.gates import GateFactsReader
 from harbourmaster.dashboard.pages.phases import Failure, PhaseRow, failures, phase_rows, phase_runs
 from harbourmaster.dashboard.pages.states import ShownState, show_state
-from harbourmaster.dashboard.plots import Measured, Plot, plot
+from harbourmaster.dashboard.plots import Plot, plot
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.dashboard.workload_pods import ApplicationRead, VersionPods, Warned
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.criteria import decode_target
 from harbourmaster.lifecycle.check_facts import CheckReport, report_on_check
-from harbourmaster.lifecycle.model import FAILED, SUCCEEDED, WARNING, AppVersion
+from harbourmaster.lifecycle.model import FAILED, SUCCEEDED, WARNING, AppVersion, Try
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -232,11 +232,8 @@ def _plots(check: CheckReport, facts: Facts) -> Iterator[Plot]:
     """Yield the recorded measurements of each objective of an evaluation."""
     evaluation = facts.evaluations.get(check.object)
     for objective, record in evaluation.status.measurements.items() if evaluation else ():
-        tries = [
-            Measured(item.value, item.time, item.message, item.status) for item in record.tries
-        ]
         name = ": ".join(dict.fromkeys((check.name, objective)))
-        if drawn := plot(name, tries, record.target):
+        if drawn := plot(name, record.tries, record.target):
             yield drawn
 
 
@@ -252,7 +249,7 @@ def _analysis_plots(check: CheckReport, key: str, sources: PageSources) -> Itera
         and run.metadata.namespace == newest.metadata.namespace
         and run.spec.analysis_definition == newest.spec.analysis_definition
     ]
-    measured: dict[str, list[Measured]] = {}
+    measured: dict[str, list[Try]] = {}
     targets: dict[str, str] = {}
     for run in sorted(runs, key=attrgetter("metadata.creation_timestamp"))[-MOST:]:
         stored = decode_raw(run.status.raw)
@@ -261,7 +258,8 @@ def _analysis_plots(check: CheckReport, key: str, sources: PageSources) -> Itera
             state = SUCCEEDED if verdict.passed else WARNING if verdict.warning else FAILED
             value = "" if result.error else f"{result.value:g}"
             time = run.status.timeframe.to or run.metadata.creation_timestamp
-            measured.setdefault(name, []).append(Measured(value, time, result.error, state))
+            made = Try(value=value, time=time, status=state, message=result.error)
+            measured.setdefault(name, []).append(made)
             with suppress(ValueError):
                 targets[name] = decode_target(result.objective.target).target
     for name, results in measured.items():

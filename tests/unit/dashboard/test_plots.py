@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.dashboard.plots import HEIGHT, MOST, WIDTH, Measured, plot
+from harbourmaster.dashboard.plots import HEIGHT, MOST, WIDTH, plot
+from harbourmaster.lifecycle.model import Try
 
 TIME = "2026-03-01T12:{:02}:00Z"
 
 
 def series(*values, **fields):
-    return [Measured(value, TIME.format(number), **fields) for number, value in enumerate(values)]
+    return [
+        Try(value=value, time=TIME.format(number), **fields) for number, value in enumerate(values)
+    ]
 
 
 def test_nothing_measured_is_no_plot():
@@ -34,7 +37,7 @@ def test_one_outlier_differs_from_a_value_that_gets_worse():
 
 def test_a_failed_query_is_missing_and_not_zero():
     # Keptn's bridge drew a query that failed as 0, which met the target.
-    fault = Measured("", TIME.format(1), "inconclusive: 503", "Failed")
+    fault = Try(time=TIME.format(1), message="inconclusive: 503", status="Failed")
     drawn = plot("p95", [*series("180"), fault, *series("190", "195")], "<200")
     assert [mark.kind for mark in drawn.marks] == ["met", "none", "met", "met"]
     assert drawn.marks[1].measured.message == "inconclusive: 503"
@@ -46,10 +49,10 @@ def test_a_failed_query_is_missing_and_not_zero():
 
 
 def test_places_are_those_of_times_if_all_are_known():
-    late = [Measured("1", TIME.format(minute)) for minute in (0, 1, 4)]
+    late = [Try(value="1", time=TIME.format(minute)) for minute in (0, 1, 4)]
     assert [mark.x for mark in plot("p", late).marks] == [8, 84, 312]
     for times in (("", TIME.format(1), TIME.format(4)), (TIME.format(4),) * 3, ("x", "y", "z")):
-        shown = [Measured("1", time) for time in times]
+        shown = [Try(value="1", time=time) for time in times]
         assert [mark.x for mark in plot("p", shown).marks] == [8, 160, 312]
     # Clocks of two replicas may differ.
     assert [mark.x for mark in plot("p", late[::-1]).marks] == [8, 160, 312]
@@ -69,7 +72,7 @@ def test_every_mark_is_within_the_drawing(values, target):
 
 def test_the_state_of_a_try_counts_before_the_target():
     # The target may have changed since.
-    (mark,) = plot("p", series("5", state="Failed"), "<10").marks
+    (mark,) = plot("p", series("5", status="Failed"), "<10").marks
     assert mark.kind == "unmet"
     (mark,) = plot("p", series("5")).marks
     assert mark.kind == "plain"
@@ -78,6 +81,6 @@ def test_the_state_of_a_try_counts_before_the_target():
 
 
 def test_the_newest_measurements_are_shown():
-    drawn = plot("p", [Measured(str(number)) for number in range(MOST + 10)])
+    drawn = plot("p", [Try(value=str(number)) for number in range(MOST + 10)])
     assert len(drawn.marks) == MOST
     assert drawn.marks[-1].measured.value == str(MOST + 9)

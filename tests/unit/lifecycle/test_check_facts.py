@@ -195,7 +195,7 @@ def test_a_metric_without_a_value_keeps_an_open_evaluation_from_its_result(state
     [("Failed", ("0.2", "<=0.05", "errors")), ("Progressing", ("", "<=0.5", "rate"))],
 )
 def test_a_definition_that_changes_after_the_end_does_not_change_what_failed(state, shown):
-    made = Try(number=1, time=STARTED, status="Failed", value="0.2")
+    made = Try(time=STARTED, status="Failed", value="0.2")
     record = {"errors": Tries(target="<=0.05", tries=(made,))}
     evaluations = {"pre-eval-rate-1": evaluation(5, state, UNMET, measurements=record)}
     changed = {"rate": definition("<=0.5", MetricReference(name="rate"))}

@@ -154,14 +154,7 @@ async def test_a_value_that_is_good_ends_it_at_once(env):
         "measurements": {
             "cpus": {
                 "target": "<10",
-                "tries": [
-                    {
-                        "number": 1,
-                        "time": "2026-03-01T12:00:00Z",
-                        "status": "Succeeded",
-                        "value": "5",
-                    }
-                ],
+                "tries": [{"time": "2026-03-01T12:00:00Z", "status": "Succeeded", "value": "5"}],
             }
         },
     }
@@ -187,10 +180,9 @@ async def test_c75_it_fails_one_interval_after_the_last_try(ready_env):
 
 
 def recorded(env, key="cpus"):
-    """Number, seconds since the start, value and state of the recorded tries."""
+    """Seconds since the start, value and state of the recorded tries."""
     return [
         (
-            made["number"],
             (parse_rfc3339(made["time"]) - START).total_seconds(),
             made.get("value", ""),
             made["status"],
@@ -207,13 +199,13 @@ async def test_every_try_is_recorded_by_the_write_that_counts_it(env):
         env.put_metric("cpus", value)
         await env.reconcile(3)
     assert recorded(env) == [
-        (1, 3.0, "4", "Failed"),
-        (2, 6.0, "4", "Failed"),
-        (3, 9.0, "NaN", "Failed"),
+        (3.0, "4", "Failed"),
+        (6.0, "4", "Failed"),
+        (9.0, "NaN", "Failed"),
     ]
     assert env.writes == 3
     # What was met is not measured again.
-    assert recorded(env, "errors") == [(1, 3.0, "0", "Succeeded")]
+    assert recorded(env, "errors") == [(3.0, "0", "Succeeded")]
     cpus = env.status["measurements"]["cpus"]
     assert [made.get("message", "") for made in cpus["tries"]] == [
         "",
@@ -225,7 +217,7 @@ async def test_every_try_is_recorded_by_the_write_that_counts_it(env):
     env.put_definition(("cpus", ">3"), ("errors", "<1"))
     env.put_metric("cpus", "4")
     assert await env.reconcile(3) is None
-    assert recorded(env)[3:] == [(4, 12.0, "4", "Succeeded")]
+    assert recorded(env)[3:] == [(12.0, "4", "Succeeded")]
     assert env.status["measurements"]["cpus"]["target"] == ">3"
 
 
@@ -239,7 +231,7 @@ async def test_the_end_and_waiting_are_no_measurements(ready_env):
     for _ in range(3):
         await ready_env.reconcile(3)
     assert ready_env.progress == (2, "Failed")
-    assert [number for number, *_ in recorded(ready_env)] == [1, 2]
+    assert [seconds for seconds, *_ in recorded(ready_env)] == [0.0, 9.0]
 
 
 async def test_an_evaluation_without_objectives_has_no_record(env):
@@ -256,9 +248,7 @@ async def test_the_newest_twenty_tries_are_recorded(env):
     for number in range(25):
         env.put_metric("cpus", str(-number))
         await env.reconcile(3)
-    assert [(number, value) for number, _, value, _ in recorded(env)] == [
-        (number, str(1 - number)) for number in range(6, 26)
-    ]
+    assert [value for _, value, _ in recorded(env)] == [str(1 - number) for number in range(6, 26)]
 
 
 async def test_nothing_but_time_causes_a_try(ready_env):
