@@ -25,7 +25,7 @@ from harbourmaster.dashboard.pages.states import (
     seconds_between,
     show_state,
 )
-from harbourmaster.dashboard.plots import Measured, Plot, plot
+from harbourmaster.dashboard.plots import Plot, plot
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.evaluation.analysis import decode_raw
@@ -51,16 +51,18 @@ if TYPE_CHECKING:
 
 PATH: Final = "/checks"
 METRICS: Final = resources.KEPTN_METRICS
-RUNS: Final = (resources.EVALUATIONS, resources.ANALYSES, resources.TASKS)
+EVALUATIONS: Final = resources.EVALUATIONS
 DEFINITIONS: Final = {
-    "KeptnEvaluation": resources.EVALUATION_DEFINITIONS,
-    "Analysis": resources.ANALYSIS_DEFINITIONS,
-    "KeptnTask": resources.TASK_DEFINITIONS,
+    EVALUATIONS: resources.EVALUATION_DEFINITIONS,
+    resources.ANALYSES: resources.ANALYSIS_DEFINITIONS,
+    resources.TASKS: resources.TASK_DEFINITIONS,
 }
 """The kinds of definitions by the kind of what runs."""
+RUNS: Final = {METRICS: EVALUATIONS} | {kind: run for run, kind in DEFINITIONS.items()}
+"""The kinds of what runs by the kind of what it uses."""
 VIEWS: Final = {
     "metrics": (METRICS,),
-    **{kind.plural.removeprefix("keptn"): (kind,) for kind in RUNS},
+    **{kind.plural.removeprefix("keptn"): (kind,) for kind in DEFINITIONS},
     "definitions": tuple(DEFINITIONS.values()),
 }
 """The kinds of each list; the first list is the default."""
@@ -137,15 +139,15 @@ def check(
     obj = look.find(kind, query.namespace, query.name)
     if obj is None:
         return None
-    job = ("Job", _field(obj, "status.job_name"))
-    lists = ((title, tuple(islice(rows, MOST + 1))) for title, rows in look.lists(kind, obj))
+    facts = (*_facts(obj.spec), ("Job", _field(obj, "status.job_name")))
+    lists = [(title, tuple(islice(rows, MOST + 1))) for title, rows in look.lists(kind, obj)]
     return CheckPage(
         kind=kind.kind,
         view=next(view for view, kinds in VIEWS.items() if kind in kinds),
         row=look.row(kind, obj),
-        facts=tuple((title, fact) for title, fact in (*_facts(obj.spec), job) if fact),
+        facts=tuple(fact for fact in facts if fact[1]),
         plots=tuple(islice(filter(None, look.plots(kind, obj)), MOST)),
-        lists=tuple((title, rows) for title, rows in lists if rows),
+        lists=tuple(titled for titled in lists if titled[1]),
     )
 
 
@@ -171,9 +173,13 @@ class _Look:
         return lookup(source, f"{namespace}/{name}")
 
     def _resolve(self, kind: Resource, namespace: str, name: str) -> Any:  # noqa: ANN401 - as above
-        """Return the definition or metric that a name means in a namespace, or None."""
+        """Return the definition or metric that a name means in a namespace; None if not seen."""
         places = dict.fromkeys((namespace, *self._sources.definition_namespaces))
-        return choose_definition(self.find(kind, place, name) for place in places)
+        source = self._sources.of(kind)
+        # One that the user cannot see still hides those of its name.
+        meant = choose_definition(lookup(source, f"{place}/{name}") for place in places)
+        is_seen = meant is not None and self._visible.sees(kind, meant.metadata.namespace)
+        return meant if is_seen else None
 
     def _metric(self, namespace: str, objective: Objective) -> Any:  # noqa: ANN401 - as above
         find = self.find if objective.namespace else self._resolve
@@ -181,21 +187,23 @@ class _Look:
 
     def _objectives_of(self, run: Any) -> dict[str, Objective]:  # noqa: ANN401 - as above
         """Return the objectives of an evaluation by the keys of results."""
-        definition = self._definition(resources.EVALUATIONS, run)
+        definition = self._definition(EVALUATIONS, run)
         return by_result_key(objectives_of(definition)) if definition is not None else {}
 
     def _definition(self, kind: Resource, run: Any) -> Any:  # noqa: ANN401 - as above
-        return self._resolve(DEFINITIONS[kind.kind], run.metadata.namespace, _definition_name(run))
+        return self._resolve(DEFINITIONS[kind], run.metadata.namespace, _definition_name(run))
 
-    def _find_uses(self, kind: str, namespace: str, name: str) -> frozenset[tuple[Resource, str]]:
+    def _find_uses(self, kind: str, namespace: str, name: str) -> set[tuple[Resource, str]]:
         """Return kind and key of the definition of a check, and of the metrics that it reads."""
-        definitions = DEFINITIONS[kind]
+        definitions = next(of for run, of in DEFINITIONS.items() if run.kind == kind)
         definition = self._resolve(definitions, namespace, name)
-        used = [(definitions, definition)]
-        if definition is not None and definitions is resources.EVALUATION_DEFINITIONS:
-            read = (self._metric(namespace, objective) for objective in objectives_of(definition))
-            used += [(METRICS, metric) for metric in read]
-        return frozenset((of, obj.metadata.key) for of, obj in used if obj is not None)
+        if definition is None:
+            return set()
+        is_read = definitions is DEFINITIONS[EVALUATIONS]
+        objectives = objectives_of(definition) if is_read else ()
+        metrics = (self._metric(namespace, objective) for objective in objectives)
+        used = {(METRICS, metric.metadata.key) for metric in metrics if metric is not None}
+        return {(definitions, definition.metadata.key), *used}
 
     def state(self, kind: Resource, obj: Any) -> str:  # noqa: ANN401 - as above
         """Return the state by which a list can be filtered; of a definition its kind."""
@@ -203,8 +211,9 @@ class _Look:
             return self._state_of_metric(obj)[0]
         if kind is resources.ANALYSES:
             return state_of_analysis(obj)
-        default = f"For {_run_of(kind).plural.removeprefix('keptn')}"
-        return str(_field(obj, "status.overall_status") or _field(obj, "status.status") or default)
+        if kind in RUNS:
+            return f"For {RUNS[kind].plural.removeprefix('keptn')}"
+        return str(_field(obj, "status.overall_status") or obj.status.status)
 
     def _state_of_metric(self, metric: Metric) -> tuple[str, str]:
         """Return the state of a metric, and what is wrong with it."""
@@ -219,51 +228,52 @@ class _Look:
 
     def row(self, kind: Resource, obj: Any) -> CheckRow:  # noqa: ANN401 - as above
         """Return the row of an object; its value is that of the first objective."""
-        metadata, status = obj.metadata, _field(obj, "status")
-        row = CheckRow(
-            metadata.name,
-            show_state(self.state(kind, obj)),
-            _path(kind, metadata),
-            metadata.namespace,
-            time=_field(status, "end_time") or metadata.creation_timestamp,
-        )
-        if kind is METRICS:
-            text = self._state_of_metric(obj)[1] or obj.spec.query
-            return replace(row, value=newest_value(obj).text, text=text, time=value_time(status))
+        metadata, status, value, target = obj.metadata, _field(obj, "status"), "", ""
+        time = _field(status, "end_time") or metadata.creation_timestamp
         objectives = self._objectives(kind, obj)
         text = ", ".join(f"{objective.name} {objective.target}" for objective in objectives)
-        if kind not in RUNS:
-            return replace(row, text=text)
-        if objectives:
-            first = objectives[0]
-            text = ": ".join(filter(None, (first.name, first.text)))
-            row = replace(row, value=first.value, target=first.target)
+        if kind is METRICS:
+            value, time = newest_value(obj).text, value_time(status)
+            text = self._state_of_metric(obj)[1] or obj.spec.query
+        elif kind in DEFINITIONS and objectives:
+            value, target = objectives[0].value, objectives[0].target
+            text = ": ".join(filter(None, (objectives[0].name, objectives[0].text)))
         elif kind is resources.TASKS:
             text = ": ".join(filter(None, (status.reason, status.message)))
         elif kind is resources.ANALYSES:
-            text = "; ".join(value.err_msg for value in status.stored_values.values())
+            text = "; ".join(stored.err_msg for stored in status.stored_values.values())
         owner = metadata.controller
-        for of in RELEASES if owner is not None else ():
-            version = self.find(of, metadata.namespace, owner.name)
-            if of.kind == owner.kind and version is not None:
-                row = replace(row, release=_version_row(version))
-        return replace(row, text=text)
+        kinds = [of for of in RELEASES if owner is not None and of.kind == owner.kind]
+        version = next((self.find(of, metadata.namespace, owner.name) for of in kinds), None)
+        return CheckRow(
+            name=metadata.name,
+            state=show_state(self.state(kind, obj)),
+            path=_path(kind, metadata),
+            namespace=metadata.namespace,
+            value=value,
+            target=target,
+            text=text,
+            time=time,
+            release=_version_row(version) if version is not None else None,
+        )
 
     def lists(self, kind: Resource, obj: Any) -> Iterator[tuple[str, Iterable[CheckRow]]]:  # noqa: ANN401 - as above
         """Yield the titles and rows of what belongs to an object."""
         yield "Objectives", self._objectives(kind, obj)
-        if kind in RUNS:
+        if kind in DEFINITIONS:
             definition = self._definition(kind, obj)
             if definition is not None:
-                yield "Definition", (self.row(DEFINITIONS[kind.kind], definition),)
+                yield "Definition", [self.row(DEFINITIONS[kind], definition)]
             return
+        if kind is METRICS:
+            yield "Definitions", self._definitions(obj)
         used = (kind, obj.metadata.key)
         releases = self._releases(used)
         yield "Releases that use it", sorted(releases, key=lambda row: row.state.urgency)
-        runs = self._runs(_run_of(kind), used)
-        yield "Last runs", (self.row(_run_of(kind), run) for run in runs)
+        yield "Last runs", (self.row(RUNS[kind], run) for run in self._runs(used))
 
-    def _runs(self, kind: Resource, used: tuple[Resource, str]) -> Iterator[Any]:
+    def _runs(self, used: tuple[Resource, str]) -> Iterator[Any]:
+        kind = RUNS[used[0]]
         for run in self.seen(kind):
             if used in self._uses(kind.kind, run.metadata.namespace, _definition_name(run)):
                 yield run
@@ -273,24 +283,22 @@ class _Look:
         known = set()
         for version in (version for kind in RELEASES for version in self.seen(kind)):
             row = _version_row(version)
-            if (row.namespace, row.name) not in known and any(
+            place = (type(version), row.namespace, row.name)
+            if place not in known and any(
                 used in self._uses(phase.kind, row.namespace, name)
                 for phase in check_phases(version)
                 for name in getattr(version.spec, phase.checks)
             ):
-                known.add((row.namespace, row.name))
+                known.add(place)
                 yield row
 
     def _objectives(self, kind: Resource, obj: Any) -> list[CheckRow]:  # noqa: ANN401 - as above
         """Return the objectives of an object, those that are not met first."""
         rows: Iterable[CheckRow] = ()
-        if kind is METRICS:
-            rows = self._conditions(obj)
-        elif kind is resources.EVALUATIONS:
+        if kind is EVALUATIONS:
             rows = self._results(obj)
-        elif kind is resources.EVALUATION_DEFINITIONS:
-            namespace = obj.metadata.namespace
-            rows = (self._objective(namespace, objective) for objective in objectives_of(obj))
+        elif kind is DEFINITIONS[EVALUATIONS]:
+            rows = (self._objective(obj.metadata.namespace, made) for made in objectives_of(obj))
         elif kind is resources.ANALYSES and (stored := decode_raw(obj.status.raw)) is not None:
             rows = map(_analysed, stored.objective_results)
         elif kind is resources.ANALYSIS_DEFINITIONS:
@@ -300,28 +308,25 @@ class _Look:
     def _objective(self, namespace: str, objective: Objective) -> CheckRow:
         """Return an objective with the current value of its metric."""
         metric = self._metric(namespace, objective)
-        row = CheckRow(objective.metric, ShownState("Not found", "warn"), target=objective.target)
         if metric is None:
-            return row
-        result = judge(objective, self._read(metric))
-        return replace(row, path=_path(METRICS, metric.metadata), **_result(result))
+            places = (objective.namespace or namespace, *self._sources.definition_namespaces)
+            sees = all(self._visible.sees(METRICS, place) for place in places)
+            state = ShownState("Not found", "warn") if sees else ShownState("Unknown", "idle")
+            return CheckRow(objective.metric, state, target=objective.target)
+        result = _result(judge(objective, self._read(metric)))
+        path = _path(METRICS, metric.metadata)
+        return CheckRow(objective.metric, path=path, target=objective.target, **result)
 
-    def _conditions(self, metric: Metric) -> Iterator[CheckRow]:
-        """Yield the objectives on a metric, by their definitions."""
-        kind, namespace = resources.EVALUATION_DEFINITIONS, metric.metadata.namespace
+    def _definitions(self, metric: Metric) -> Iterator[CheckRow]:
+        """Yield the definitions that read a metric."""
+        kind, place = DEFINITIONS[EVALUATIONS], metric.metadata.namespace
         for definition in self.seen(kind):
-            of = definition.metadata
-            name, path = of.key, _path(kind, of)
+            name, key = definition.metadata.name, definition.metadata.key
             # A shared definition reads the metric of the namespace in which it is used.
-            places = [
-                place
-                for place in (of.namespace, namespace)
-                if self._resolve(kind, place, of.name) is definition
-            ]
-            for objective in objectives_of(definition):
-                if any(self._metric(place, objective) is metric for place in places):
-                    row = self._objective(namespace, objective)
-                    yield replace(row, name=name, path=path, text="")
+            places = (definition.metadata.namespace, place)
+            uses = [self._uses(EVALUATIONS.kind, used_in, name) for used_in in places]
+            if any({(METRICS, metric.metadata.key), (kind, key)} <= used for used in uses):
+                yield self.row(kind, definition)
 
     def _results(self, evaluation: model.Evaluation) -> Iterator[CheckRow]:
         status, objectives = evaluation.status, self._objectives_of(evaluation)
@@ -335,32 +340,26 @@ class _Look:
 
     def plots(self, kind: Resource, obj: Any) -> Iterator[Plot | None]:  # noqa: ANN401 - as above
         """Yield the measurements of an evaluation, or of a metric as far as a status keeps them."""
-        if kind is resources.EVALUATIONS:
+        if kind is EVALUATIONS:
             for key, recorded in obj.status.measurements.items():
-                yield plot(key, _measured(recorded), recorded.target)
+                yield plot(key, recorded.tries, recorded.target)
         if kind is METRICS:
-            targets = {row.target for row in self._conditions(obj)}
             results = obj.status.interval_results
-            stored = [Measured(item.value, item.last_updated, item.err_msg) for item in results]
-            target = targets.pop() if len(targets) == 1 else ""
-            yield plot(obj.metadata.name, stored or self._tries(obj), target)
+            stored = [
+                model.Try(value=made.value, time=made.last_updated, message=made.err_msg[:_LONGEST])
+                for made in results
+            ]
+            records = list(islice(self._records(obj), MOST))
+            tries = [made for record in records for made in record.tries]
+            target = records[0].target if records and not stored else ""
+            yield plot(obj.metadata.name, stored or sorted(tries, key=attrgetter("time")), target)
 
-    def _tries(self, metric: Metric) -> list[Measured]:
-        """Return what the newest evaluations have measured, the oldest first."""
-        runs = self._runs(resources.EVALUATIONS, (METRICS, metric.metadata.key))
-        tries = [
-            measured
-            for run in islice(runs, MOST)
-            for key, objective in self._objectives_of(run).items()
-            if self._metric(run.metadata.namespace, objective) is metric
-            for measured in _measured(run.status.measurements.get(key, model.Tries()))
-        ]
-        return sorted(tries, key=attrgetter("time"))
-
-
-def _run_of(kind: Resource) -> Resource:
-    """Return the kind of what runs by a definition, or of what reads a metric."""
-    return next((run for run in RUNS if DEFINITIONS[run.kind] is kind), resources.EVALUATIONS)
+    def _records(self, metric: Metric) -> Iterator[model.Tries]:
+        """Yield what evaluations have measured of a metric, the newest first."""
+        for run in self._runs((METRICS, metric.metadata.key)):
+            for key, objective in self._objectives_of(run).items():
+                if self._metric(run.metadata.namespace, objective) is metric:
+                    yield run.status.measurements.get(key, model.Tries())
 
 
 def _path(kind: Resource, metadata: Metadata) -> str:
@@ -389,10 +388,6 @@ def _definition_name(run: Any) -> str:  # noqa: ANN401 - of what runs
     return next(filter(None, (_field(run, name) for name in names)), "")
 
 
-def _measured(recorded: model.Tries) -> list[Measured]:
-    return [Measured(made.value, made.time, made.message, made.status) for made in recorded.tries]
-
-
 def _result(result: Any) -> dict[str, Any]:  # noqa: ANN401 - of an objective
     text = "" if result.status == model.SUCCEEDED else result.message
     return {"state": show_state(result.status), "value": result.value, "text": text}
@@ -401,12 +396,13 @@ def _result(result: Any) -> dict[str, Any]:  # noqa: ANN401 - of an objective
 def _analysed(result: Any) -> CheckRow:  # noqa: ANN401 - as stored in raw
     """Return an objective of an analysis with its result."""
     verdict = result.result
-    state = (
-        model.SUCCEEDED if verdict.passed else model.WARNING if verdict.warning else model.FAILED
+    state = model.WARNING if verdict.warning else model.FAILED
+    return replace(
+        _weighed(result.objective),
+        state=show_state(model.SUCCEEDED if verdict.passed else state),
+        value="" if result.error else f"{result.value:g}",
+        text=result.error or result.query,
     )
-    value = "" if result.error else f"{result.value:g}"
-    text = result.error or result.query
-    return replace(_weighed(result.objective), state=show_state(state), value=value, text=text)
 
 
 def _weighed(objective: Any) -> CheckRow:  # noqa: ANN401 - of an analysis

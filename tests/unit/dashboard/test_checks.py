@@ -33,6 +33,7 @@ from harbourmaster.lifecycle.model import (
     EvaluationDefinition,
     Task,
     TaskDefinition,
+    WorkloadVersion,
 )
 from helpers.dashboard import Filled
 
@@ -50,7 +51,6 @@ def tries(stores, *values):
     """The record of an objective that was measured each 30 s."""
     return [
         {
-            "number": number,
             "time": stores.ago(30 * (len(values) - number)),
             "value": value,
             "status": "Failed",
@@ -101,10 +101,10 @@ async def test_a_metric_tells_its_error_thresholds_and_releases(stores):
     assert page.row.state.word == "Unavailable"
     assert page.row.text.endswith("longer than 30s: connection refused")
     assert ("Provider name", "prometheus") in page.facts
-    assert [(row.name, row.target) for row in rows(page, "Objectives")] == [
-        ("shop/errors", "<200"),
-        ("shop/latency", "<200"),
-    ]
+    assert {(row.name, row.text) for row in rows(page, "Definitions")} == {
+        ("errors", "p95 <200"),
+        ("latency", "p95 <200"),
+    }
     released = [(row.name, row.text, row.state.word) for row in rows(page, "Releases that use it")]
     assert ("cart", "version 1.4.2", "Failed") in released
     assert ("ledger", "version 1.4.2", "Progressing") in released
@@ -143,11 +143,14 @@ async def test_the_value_of_a_metric_is_compared_with_each_threshold(stores):
         spec = {"objectives": [objective, objective]}
         stores.made("evaluation_definitions", EvaluationDefinition, "shop", name, spec=spec)
     page = await shown(stores, KEPTN_METRICS, "p95")
-    compared = {(row.name, row.target, row.state.word) for row in rows(page, "Objectives")}
-    assert compared == {("shop/strict", "<100", "Failed"), ("shop/loose", "<200", "Succeeded")}
-    assert rows(page, "Objectives")[0].name == "shop/strict"
-    definition = await shown(stores, EVALUATION_DEFINITIONS, "strict")
-    assert rows(definition, "Objectives")[0].text == "value '150' did not meet objective '<100'"
+    # Both objectives of a definition are there, with one row.
+    assert {row.name for row in rows(page, "Definitions")} == {"strict", "loose"}
+    strict = await shown(stores, EVALUATION_DEFINITIONS, "strict")
+    (row, _) = rows(strict, "Objectives")
+    assert (row.value, row.target, row.state.word) == ("150", "<100", "Failed")
+    assert row.text == "value '150' did not meet objective '<100'"
+    loose = await shown(stores, EVALUATION_DEFINITIONS, "loose")
+    assert rows(loose, "Objectives")[0].state.word == "Succeeded"
 
 
 async def test_the_stored_results_of_a_metric_are_its_plot(stores):
@@ -232,10 +235,10 @@ async def test_a_definition_of_another_namespace_does_not_read_a_metric_of_its_n
     world = await stores.world()
     world = PageSources(**{**vars(world), "definition_namespaces": ("keptn-system",)})
     page = check(KEPTN_METRICS, world, ALL, PageQuery(namespace="shop", name="p95"), NOW)
-    assert {row.name for row in rows(page, "Objectives")} == {
-        "shop/errors",
-        "shop/latency",
-        "keptn-system/of-keptn-system",
+    assert {(row.namespace, row.name) for row in rows(page, "Definitions")} == {
+        ("shop", "errors"),
+        ("shop", "latency"),
+        ("keptn-system", "of-keptn-system"),
     }
 
 
@@ -370,6 +373,50 @@ async def test_what_cannot_be_listed_is_neither_shown_nor_linked(stores):
     assert await shown(stores, EVALUATIONS, "pre-errors-1", elsewhere) is None
     listed = checks(await stores.world(), elsewhere, PageQuery(view="evaluations"), NOW)
     assert listed.listing.rows == ()
+
+
+async def test_a_metric_that_may_not_be_listed_still_hides_the_shared_one(stores):
+    evaluated(stores, "412.5")
+    stores.metric("shop", "p95", value="412.5")
+    stores.metric("keptn-system", "p95", value="1")
+    world = await stores.world()
+    world = PageSources(**{**vars(world), "definition_namespaces": ("keptn-system",)})
+    shared = ListScope(namespaces=frozenset({"keptn-system"}))
+    visible = Visibility({kind.name: EVERYWHERE for kind in SOURCES} | {KEPTN_METRICS.name: shared})
+    find = partial(check, sources=world, visible=visible, now=NOW)
+    of_shop = partial(PageQuery, namespace="shop")
+    page = find(EVALUATIONS, query=of_shop(name="pre-errors-1"))
+    assert [row.path for row in rows(page, "Objectives")] == [""]
+    page = find(EVALUATION_DEFINITIONS, query=of_shop(name="errors"))
+    # That it is not there is more than this user can know.
+    assert [(row.path, row.state.word) for row in rows(page, "Objectives")] == [("", "Unknown")]
+    page = find(KEPTN_METRICS, query=PageQuery(namespace="keptn-system", name="p95"))
+    assert page.lists == ()
+
+
+async def test_an_application_and_a_workload_of_one_name_are_two_releases(stores):
+    stores.app("shop", "cart-web", 2)
+    spec = {"app": "cart", "workloadName": "cart-web", "preDeploymentTasks": ["backup"]}
+    reference = {"uid": "u", "kind": "ReplicaSet", "name": "cart-web-1"}
+    spec |= {"version": "1.4.2", "resourceReference": reference}
+    stores.made("workload_versions", WorkloadVersion, "shop", "cart-web-1", spec=spec)
+    page = await shown(stores, TASK_DEFINITIONS, "backup")
+    of = [row.path for row in rows(page, "Releases that use it") if row.name == "cart-web"]
+    assert sorted(path.partition("?")[0] for path in of) == [
+        "/applications/shop/cart",
+        "/applications/shop/cart-web",
+    ]
+
+
+async def test_long_texts_are_cut(place):
+    long = "1" * 100_000
+    place.filled.metric("shop", "p95", value=long, errMsg=long, lastUpdated=place.filled.ago(600))
+    objective = {"keptnMetricRef": {"name": "p95"}, "evaluationTarget": "<" + long}
+    spec = {"objectives": [objective, {**objective, "keptnMetricRef": {"name": long}}] * 100}
+    place.filled.made("evaluation_definitions", EvaluationDefinition, "shop", "errors", spec=spec)
+    paths = ("keptnmetrics/shop/p95", "keptnevaluationdefinitions/shop/errors")
+    for path in (*paths, "?view=metrics", "?view=definitions"):
+        assert len(await place.page(f"/checks/{path}".replace("/?", "?"))) < 200_000
 
 
 async def test_lists_of_an_object_are_bounded(stores):
