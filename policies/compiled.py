@@ -111,7 +111,7 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
             fault=reason(errors),
             enforcement=enforcement,
         )
-    affinity: Json = plain(spec.affinity) if spec.affinity else {}
+    affinity: Json = _plain(spec.affinity) if spec.affinity else {}
     node_affinity = affinity.get("nodeAffinity") or {}
     required_terms = (node_affinity.get(REQUIRED) or {}).get(NODE_TERMS)
     return CompiledPolicy(
@@ -136,7 +136,7 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
         node_name_requirement=_node_name_requirement(spec.node_name),
         node_selector=tuple((spec.node_selector or {}).items()),
         scheduler_name=spec.scheduler_name or None,
-        tolerations=_entries(plain(spec.tolerations or []), keys.toleration_key),
+        tolerations=_entries(_plain(spec.tolerations or []), keys.toleration_key),
     )
 
 
@@ -174,14 +174,14 @@ def _entries(items: list[Json], key_of: Callable[[Json], Hashable]) -> Entries:
     return each_once(lambda item: (item, key_of(item)), items)
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def _plain(value: Any) -> Any:  # noqa: ANN401
     """Structs to plain JSON values as the API writes them: empty optional fields left out."""
     if isinstance(value, list):
         # Thousands of equal terms, such as empty ones, take the memory of one.
         known: dict[bytes, Any] = {}
         return [
             known.setdefault(msgspec.json.encode(item), item) if isinstance(item, dict) else item
-            for item in map(plain, value)
+            for item in map(_plain, value)
         ]
     if isinstance(value, Struct):
         # All at once would keep other threads from running for too long.
@@ -190,7 +190,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     if not isinstance(value, dict):
         return value
     return {
-        name: field if name == "matchLabels" else plain(field)
+        name: field if name == "matchLabels" else _plain(field)
         for name, field in value.items()
         # An empty selector says something; an empty map of labels inside one does not.
         if field not in (None, "", []) and not (name == "matchLabels" and field == {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -14,13 +15,12 @@ from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import Conflict, MatchCounts, lookup, values
 from harbourmaster.dashboard.visibility import ListScope
-from harbourmaster.policies.compiled import plain
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
 from harbourmaster.policies.field_text import sentence
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.merge import MergeOptions
-from harbourmaster.policies.model import AFFINITY, TOLERATIONS
-from harbourmaster.policies.owned_fields import OwnedFields
+from harbourmaster.policies.model import TOLERATIONS
+from harbourmaster.policies.owned_fields import REQUIRED_TERMS, list_path
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
@@ -33,12 +33,15 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.slicing import Sliced
     from harbourmaster.dashboard.sources import KnownPolicy, PageSources
     from harbourmaster.dashboard.visibility import Visibility
+    from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.model import PolicySpec
 
     Json = dict[str, Any]
 
 PATH: Final = "/policies"
 _TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"), ((POLICIES,), (CLUSTER_POLICIES,)))
+MOST: Final = 100
+"""Maximum fields of a policy that are shown."""
 FAULTY: Final = "faulty"
 UNUSED: Final = "unused"
 CONFLICTING: Final = "conflicting"
@@ -67,6 +70,8 @@ class PolicyRow(Struct, frozen=True, gc=False):
     name: str
     selects: tuple[Selects, ...]
     sets: tuple[str, ...]
+    has_more: bool
+    """Whether it sets more than MOST fields."""
     pods: int | None
     """The number of selected pods that the user may see; None if that is not known."""
     fault: str
@@ -195,12 +200,14 @@ def _parts(counted: list[_CountedPolicy]) -> Iterator[StateCount]:
 
 def _row(counted: _CountedPolicy) -> PolicyRow:
     policy, compiled = counted.known.policy, counted.known.compiled
+    sets = list(islice(_sets(compiled), MOST + 1))
     return PolicyRow(
         kind="Cluster policy" if policy.is_cluster_scoped else "Policy",
         namespace=policy.metadata.namespace or "",
         name=policy.metadata.name or "",
         selects=tuple(_selects(policy.spec, is_cluster=policy.is_cluster_scoped)),
-        sets=tuple(_sets(policy.spec)),
+        sets=tuple(sets[:MOST]),
+        has_more=len(sets) > MOST,
         pods=counted.pods,
         fault=compiled.fault or "",
         reference=compiled.reference,
@@ -234,19 +241,20 @@ def _selector(what: str, selector: LabelSelector | None) -> Selects:
     return Selects(what, tuple(terms))
 
 
-def _sets(spec: PolicySpec | None) -> Iterator[str]:
-    """Yield the fields that a policy sets, with their values or in a sentence."""
-    if spec is None:
-        return
-    if spec.node_name:
-        yield f"nodeName: {spec.node_name}"
-    for key, value in (spec.node_selector or {}).items():
+def _sets(policy: CompiledPolicy) -> Iterator[str]:
+    """Yield the fields that a policy sets, with their values or in sentences; none if broken."""
+    if policy.node_name:
+        yield f"nodeName: {policy.node_name}"
+    for key, value in policy.node_selector:
         yield f"nodeSelector: {key}={value}"
-    if spec.scheduler_name:
-        yield f"schedulerName: {spec.scheduler_name}"
-    others = {TOLERATIONS: plain(spec.tolerations), AFFINITY: plain(spec.affinity)}
-    for path, value in OwnedFields.of(others).values.items():
-        yield sentence(f"spec.{path}", value)
+    if policy.scheduler_name:
+        yield f"schedulerName: {policy.scheduler_name}"
+    if policy.required:
+        yield sentence(f"spec.{REQUIRED_TERMS}", policy.required.terms.terms[:MOST])
+    lists = [(list_path(*slot), entries) for slot, entries in policy.lists]
+    for path, entries in ((TOLERATIONS, policy.tolerations), *lists):
+        for item, _ in entries:
+            yield sentence(f"spec.{path}[", item)
 
 
 PODS_PATH: Final = f"{PATH}/pods"
