@@ -110,6 +110,11 @@ class StoredVerdict(Struct, frozen=True, gc=False):
     passed: bool = field(default=False, name="pass")
     warning: bool = False
 
+    @property
+    def state(self) -> str:
+        """The verdict as a state of a check."""
+        return "Succeeded" if self.passed else "Warning" if self.warning else "Failed"
+
 
 class StoredResult(Struct, frozen=True, gc=False):
     """The fields of an objective's result in ``raw`` that metrics and the dashboard show."""

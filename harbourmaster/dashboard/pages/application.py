@@ -20,7 +20,7 @@ from harbourmaster.dashboard.workload_pods import ApplicationRead, VersionPods, 
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.criteria import decode_target
 from harbourmaster.lifecycle.check_facts import CheckReport, report_on_check
-from harbourmaster.lifecycle.model import FAILED, SUCCEEDED, WARNING, AppVersion, Try
+from harbourmaster.lifecycle.model import AppVersion, Try
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -254,8 +254,7 @@ def _analysis_plots(check: CheckReport, key: str, sources: PageSources) -> Itera
     for run in sorted(runs, key=attrgetter("metadata.creation_timestamp"))[-MOST:]:
         stored = decode_raw(run.status.raw)
         for result in stored.objective_results[:MOST] if stored is not None else ():
-            name, verdict = result.objective.analysis_value_template_ref.name, result.result
-            state = SUCCEEDED if verdict.passed else WARNING if verdict.warning else FAILED
+            name, state = result.objective.analysis_value_template_ref.name, result.result.state
             value = "" if result.error else f"{result.value:g}"
             time = run.status.timeframe.to or run.metadata.creation_timestamp
             made = Try(value=value, time=time, status=state, message=result.error)

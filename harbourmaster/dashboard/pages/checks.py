@@ -191,7 +191,7 @@ class _Look:
         return by_result_key(objectives_of(definition)) if definition is not None else {}
 
     def _definition(self, kind: Resource, run: Any) -> Any:  # noqa: ANN401 - as above
-        return self._resolve(DEFINITIONS[kind], run.metadata.namespace, _definition_name(run))
+        return self._resolve(DEFINITIONS[kind], *_definition_of(run))
 
     def _find_uses(self, kind: str, namespace: str, name: str) -> set[tuple[Resource, str]]:
         """Return kind and key of the definition of a check, and of the metrics that it reads."""
@@ -275,7 +275,7 @@ class _Look:
     def _runs(self, used: tuple[Resource, str]) -> Iterator[Any]:
         kind = RUNS[used[0]]
         for run in self.seen(kind):
-            if used in self._uses(kind.kind, run.metadata.namespace, _definition_name(run)):
+            if used in self._uses(kind.kind, *_definition_of(run)):
                 yield run
 
     def _releases(self, used: tuple[Resource, str]) -> Iterator[CheckRow]:
@@ -383,9 +383,12 @@ def _facts(part: Struct, titles: str = "") -> Iterator[tuple[str, str]]:
             yield title.strip().capitalize(), str(value)[:_LONGEST]
 
 
-def _definition_name(run: Any) -> str:  # noqa: ANN401 - of what runs
-    names = ("spec.task_definition", "spec.evaluation_definition", "spec.analysis_definition.name")
-    return next(filter(None, (_field(run, name) for name in names)), "")
+def _definition_of(run: Any) -> tuple[str, str]:  # noqa: ANN401 - of what runs
+    """Return the namespace in which the definition is searched first, and its name."""
+    reference, place = _field(run, "spec.analysis_definition"), run.metadata.namespace
+    if reference is not None:
+        return reference.namespace or place, reference.name
+    return place, _field(run, "spec.task_definition") or _field(run, "spec.evaluation_definition")
 
 
 def _result(result: Any) -> dict[str, Any]:  # noqa: ANN401 - of an objective
@@ -395,11 +398,9 @@ def _result(result: Any) -> dict[str, Any]:  # noqa: ANN401 - of an objective
 
 def _analysed(result: Any) -> CheckRow:  # noqa: ANN401 - as stored in raw
     """Return an objective of an analysis with its result."""
-    verdict = result.result
-    state = model.WARNING if verdict.warning else model.FAILED
     return replace(
         _weighed(result.objective),
-        state=show_state(model.SUCCEEDED if verdict.passed else state),
+        state=show_state(result.result.state),
         value="" if result.error else f"{result.value:g}",
         text=result.error or result.query,
     )

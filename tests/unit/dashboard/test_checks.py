@@ -306,6 +306,19 @@ async def test_an_analysis_has_its_objectives_with_their_criteria(stores):
     assert ("Total score pass percentage", "90") in definition.facts
 
 
+async def test_an_analysis_may_name_a_definition_of_another_namespace(stores):
+    reference = {"name": "canary", "namespace": "mail"}
+    stores.made("analyses", Analysis, "shop", "stage-1", spec={"analysisDefinition": reference})
+    for namespace in ("shop", "mail"):
+        stores.made("analysis_definitions", AnalysisDefinition, namespace, "canary")
+    page = await shown(stores, ANALYSES, "stage-1")
+    assert [row.namespace for row in rows(page, "Definition")] == ["mail"]
+    used = await shown(stores, ANALYSIS_DEFINITIONS, "canary", namespace="mail")
+    assert [row.name for row in rows(used, "Last runs")] == ["stage-1"]
+    unused = await shown(stores, ANALYSIS_DEFINITIONS, "canary")
+    assert rows(unused, "Last runs") == ()
+
+
 async def test_a_task_tells_why_it_failed_and_its_definition_who_uses_it(stores):
     stores.app("shop", "cart", 2)
     status = {
