@@ -75,7 +75,7 @@ def _term(term: Any) -> str:  # noqa: ANN401
     known = {"matchExpressions", "matchFields"}
     if not asked or not known.issuperset(term):
         return _json(term)
-    return " and ".join(map(_requirement, asked))
+    return " and ".join(map(requirement, asked))
 
 
 def _pod_term(term: Any) -> str:  # noqa: ANN401
@@ -86,12 +86,13 @@ def _pod_term(term: Any) -> str:  # noqa: ANN401
     if not isinstance(selector, dict) or not _SELECTING.issuperset(selector):
         return _json(term)
     labels = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    labels += map(_requirement, selector.get("matchExpressions") or ())
+    labels += map(requirement, selector.get("matchExpressions") or ())
     which = f"pods with {' and '.join(labels)}" if labels else "any pods"
     return f"{which}, by {term['topologyKey']}"
 
 
-def _requirement(asked: Any) -> str:  # noqa: ANN401
+def requirement(asked: Any) -> str:  # noqa: ANN401
+    """Return a requirement on labels, in JSON, in words."""
     if not isinstance(asked, dict):
         return _json(asked)
     key, operator = asked.get("key"), str(asked.get("operator"))

@@ -16,7 +16,7 @@ from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import Conflict, MatchCounts, lookup, values
 from harbourmaster.dashboard.visibility import ListScope
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
-from harbourmaster.policies.field_text import sentence
+from harbourmaster.policies.field_text import requirement, sentence
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.model import TOLERATIONS
@@ -53,7 +53,7 @@ _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
 
 
 class Selects(Struct, frozen=True, gc=False):
-    """A selector, with terms in the syntax of kubectl."""
+    """A selector in words."""
 
     what: str
     terms: tuple[str, ...]
@@ -225,19 +225,7 @@ def _selector(what: str, selector: LabelSelector | None) -> Selects:
     if selector is None:
         return Selects(what, (), is_absent=True)
     terms = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
-    for expression in selector.match_expressions or ():
-        operands = ", ".join(expression.values or ())
-        match expression.operator:
-            case "In":
-                terms.append(f"{expression.key} in ({operands})")
-            case "NotIn":
-                terms.append(f"{expression.key} notin ({operands})")
-            case "Exists":
-                terms.append(f"{expression.key}")
-            case "DoesNotExist":
-                terms.append(f"!{expression.key}")
-            case _:
-                terms.append(f"{expression.key} {expression.operator} ({operands})")
+    terms += map(requirement, msgspec.to_builtins(selector.match_expressions or ()))
     return Selects(what, tuple(terms))
 
 
