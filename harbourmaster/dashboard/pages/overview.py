@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.model import Version
-    from harbourmaster.lifecycle.phases import Phase
 
 _TALLIES: Final = (
     applications.tally,
@@ -78,12 +76,6 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
     """Report definitions that unfinished versions lack, and providers without answers."""
     reader = GateFactsReader(sources, visible)
     missing: dict[str, Notice] = {}
-
-    @cache
-    def is_defined(namespace: str, phase: Phase, name: str) -> bool:
-        facts = reader.facts_in(namespace)
-        return name in (facts.task_definitions if phase.kind == TASK else facts.definitions)
-
     versions: list[Version] = [*values(sources.app_versions), *values(sources.workload_versions)]
     for number, version in enumerate(versions, 1):
         if not number % _SLICE:
@@ -93,14 +85,16 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
         if version.status.is_finished or not visible.sees(kind, space):
             continue
         app = version.spec.app_name if isinstance(version, AppVersion) else version.spec.app
+        facts = reader.facts_in(space)
         # A report takes long, and there are few for which a definition may be missing.
         phases = [
             phase
             for phase in phases_of(version)
             if phase.checks
-            and not all(is_defined(space, phase, name) for name in definitions_of(phase, version))
+            for known in (facts.task_definitions if phase.kind == TASK else facts.definitions,)
+            if not all(name in known for name in definitions_of(phase, version))
         ]
-        for report in check_reports(version, reader.facts_in(space), now, phases=phases):
+        for report in check_reports(version, facts, now, phases=phases):
             if report.fault == "definition-missing":
                 link, name = applications.link_of(space, app), f"{space}/{report.name}"
                 notice = Notice("bad", "Definition", name, report.message, link)
