@@ -83,7 +83,7 @@ async def test_app_failing_pre_evaluation_retry(flow):
     assert evaluation["status"]["retryCount"] == 2
     # The API server keeps the record of both.
     tries = evaluation["status"]["measurements"]["available-cpus"]["tries"]
-    assert [(made["number"], made["value"]) for made in tries] == [(1, "4"), (2, "4")]
+    assert [made["value"] for made in tries] == ["4", "4"]
     # One interval after each of both measurements.
     counts = [
         state["status"].get("retryCount", 0)
