@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -90,11 +91,15 @@ def revision_of(version: str, owner: Object, revisions: Iterable[Object]) -> Obj
     """Return the newest ControllerRevision of an owner for a version; None without one."""
     fitting = []
     for revision in revisions:
-        metadata = revision["data"]["spec"]["template"].get("metadata", {})
-        described = workload_of(metadata.get("annotations") or {}, metadata.get("labels") or {})
         owners = [reference["uid"] for reference in revision["metadata"].get("ownerReferences", ())]
-        if described and described.version == version and owner["metadata"]["uid"] in owners:
-            fitting.append(revision)
+        if owner["metadata"]["uid"] in owners:
+            # Their data may be of any form: who may write them is not their owner alone.
+            with suppress(KeyError, TypeError, AttributeError):
+                metadata = revision["data"]["spec"]["template"]["metadata"]
+                notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+                described = workload_of(notes, labels)
+                if described and described.version == version and _images(revision["data"]["spec"]):
+                    fitting.append(revision)
     return max(fitting, key=lambda revision: int(revision["revision"]), default=None)
 
 

@@ -215,6 +215,13 @@ def own_by(stores, kind, spec, status):
         stores.client.put(CONTROLLER_REVISIONS, "shop", revision)
         foreign = {**revision, "metadata": {"name": "x", "ownerReferences": [{"uid": "x"}]}}
         stores.client.put(CONTROLLER_REVISIONS, "shop", {**foreign, "revision": 9})
+    # Whoever may create revisions can write any data into them.
+    for number, data in enumerate(
+        (None, {"spec": "x"}, {"spec": {"template": template | {"spec": 1}}})
+    ):
+        metadata = {**revision["metadata"], "name": f"strange-{number}"}
+        strange = {"metadata": metadata, "revision": 9, "data": data}
+        stores.client.put(CONTROLLER_REVISIONS, "shop", strange)
 
 
 def rows(stores, number, *cells):
