@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -27,7 +28,8 @@ from harbourmaster.dashboard.pages.states import (
 )
 from harbourmaster.dashboard.query import Listing, select_page
 from harbourmaster.dashboard.sources import lookup, values
-from harbourmaster.lifecycle.model import COMPLETED, FAILED
+from harbourmaster.lifecycle.model import COMPLETED, FAILED, AppVersion, StageStatus
+from harbourmaster.lifecycle.stages import HELD
 from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
-    from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
+    from harbourmaster.lifecycle.model import Version, WorkloadVersion
 
 
 PATH: Final = "/applications"
@@ -96,20 +98,34 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """Count applications for the overview."""
     newest = newest_versions(sources, visible)
     failed = sorted((version for version in newest if version.status.status == FAILED), key=_rank)
+    held = [
+        version
+        for version in values(sources.workload_versions)
+        if version.status.stage is not None
+        and version.status.stage.state == HELD
+        and not version.status.is_finished
+        and visible.sees(WORKLOAD_VERSIONS, version.metadata.namespace)
+    ]
+    urgent: list[Version] = [*failed, *sorted(held, key=attrgetter("metadata.key"))]
     return _TOPIC.tally(
         sources,
         visible,
         newest,
         _parts(newest),
-        failed,
+        urgent,
         lambda version: _notice(sources, visible, version),
     )
 
 
-def _notice(sources: PageSources, visible: Visibility, version: AppVersion) -> Notice:
-    where = _failed_phase(sources, visible, version).lower() or "checks"
-    text = f"version {version.spec.version} failed in its {where}"
-    place = (version.metadata.namespace, version.spec.app_name)
+def _notice(sources: PageSources, visible: Visibility, version: Version) -> Notice:
+    if isinstance(version, AppVersion):
+        app = version.spec.app_name
+        end = f"failed in its {_failed_phase(sources, visible, version).lower() or 'checks'}"
+    else:
+        app, stage = version.spec.app, version.status.stage or StageStatus()
+        end = f"is held at stage {stage.number} of {stage.of}: {stage.message}"
+    place = (version.metadata.namespace, app)
+    text = f"version {version.spec.version} {end}"
     return Notice("bad", "Application", "/".join(place), text, link_of(*place))
 
 

@@ -176,6 +176,23 @@ async def test_the_overview_and_the_list_name_the_phase_that_failed_not_the_one_
     assert (lane.phases[2].bar, lane.phases[2].took) == (None, "")
 
 
+async def test_a_held_stage_needs_attention_although_its_version_goes_on(stores):
+    stores.staged("shop", "store")
+
+    async def notices(visible):
+        page = await run_sliced(overview.overview(await stores.world(), visible, PageQuery(), NOW))
+        return [notice for notice in page.notices if notice.what == "Application"]
+
+    (notice,) = await notices(ALL)
+    text = "version 1.4.2 is held at stage 2 of 3: evaluation error-rate, task smoke failed"
+    assert (notice.text, notice.link) == (text, "/applications/shop/store")
+    assert await notices(Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})) == []
+    version = stores.sources["workload_versions"].store.get("shop/store-web-1.4.2")
+    ended = replace(version.status, status="Deprecated")
+    stores.put("workload_versions", replace(version, status=ended))
+    assert await notices(ALL) == []
+
+
 async def test_a_phase_that_a_newer_version_ended_says_whether_it_had_begun(stores):
     stores.app("shop", "cart", 1)
     version = stores.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
