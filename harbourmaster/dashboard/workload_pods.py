@@ -93,7 +93,7 @@ def revision_of(version: str, owner: Object, revisions: Iterable[Object]) -> Obj
     for revision in revisions:
         owners = [reference["uid"] for reference in revision["metadata"].get("ownerReferences", ())]
         if owner["metadata"]["uid"] in owners:
-            # Their data may be of any form: who may write them is not their owner alone.
+            # Their data may be of any form, because users may write them as well.
             with suppress(KeyError, TypeError, AttributeError):
                 metadata = revision["data"]["spec"]["template"]["metadata"]
                 notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
