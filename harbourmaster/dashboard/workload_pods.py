@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.gates.owners import bases_of_pod, pod_name_base
 from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.gated_pods import REVISION_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -24,12 +26,9 @@ MOST_EVENTS: Final = 50
 """Maximum events on a page, the newest ones."""
 _LONGEST: Final = 500
 """Characters of an event's message."""
-_BASE: Final = 58
-"""Characters of an owner's name that begin the names of its pods."""
-_DESIRED: Final = ".kubernetes.io/desired-replicas"
+_DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 _DIGITS: Final = 10
 """A number of pods has fewer; users that can change a ReplicaSet can write it."""
-_HASH: Final = "controller-revision-hash"
 
 
 class VersionPods(Struct, frozen=True, gc=False):
@@ -75,7 +74,7 @@ class ApplicationRead(Struct, frozen=True):
 def pods_of_replica_set(owner: Object, *, is_newest: bool) -> VersionPods:
     """Return the pods of a ReplicaSet, all of which have one version."""
     spec, notes = owner["spec"], owner["metadata"].get("annotations") or {}
-    desired = next((notes[key] for key in notes if key.endswith(_DESIRED)), "")
+    desired = notes.get(_DESIRED, "")
     is_number = desired.isdecimal() and len(desired) < _DIGITS
     wanted = int(desired) if is_newest and is_number else spec.get("replicas", 0)
     return VersionPods(_images(spec), owner.get("status", {}).get("readyReplicas", 0), wanted)
@@ -107,7 +106,8 @@ def selector_of_revision(revision: Object) -> str:
     """Return the label of a revision's pods as a selector."""
     # Pods of a StatefulSet have the name of the revision, those of a DaemonSet its label.
     metadata = revision["metadata"]
-    return f"{_HASH} in ({metadata['name']},{metadata.get('labels', {}).get(_HASH, 'none')})"
+    label = metadata.get("labels", {}).get(REVISION_LABEL, "none")
+    return f"{REVISION_LABEL} in ({metadata['name']},{label})"
 
 
 def pods_of_revision(
@@ -130,14 +130,13 @@ def related_events(events: Iterable[Object], names: Collection[str]) -> tuple[Wa
 
     Those with one reason about the pods of one owner are one line: thousands can say the same.
     """
-    prefixes = {f"{name}-"[:_BASE]: name for name in names}
+    prefixes = {pod_name_base(name): name for name in names}
     groups: dict[tuple[str, str, str], dict[str, Warned]] = {}
     for event in events:
         warned = _warned(event)
         name = warned.name if warned.name in names else None
         if warned.kind == "Pod":
-            base, dash, _ = warned.name.rpartition("-")
-            name = prefixes.get(base + dash) or prefixes.get(warned.name[:_BASE])
+            name = next(filter(None, map(prefixes.get, bases_of_pod(warned.name))), None)
         if name is not None:
             group = groups.setdefault((warned.kind, name, warned.reason), {})
             group[warned.name] = max(group.get(warned.name, warned), warned, key=_TIME)

@@ -28,8 +28,24 @@ SUPPORTED: Final[Mapping[str, Resource]] = {
 
 HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
 """Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
+_LONGEST_BASE: Final = 58
+"""Characters that a generated name has before its random ones."""
+_RANDOM: Final = 5
 _GROUPS: Final = frozenset(("", "apps", "extensions"))
 _ROLLOUT_GROUPS: Final = frozenset(("", "argoproj.io"))
+
+
+def pod_name_base(owner: str) -> str:
+    """Return the beginning of the generated names of the pods of an owner with this name."""
+    return f"{owner}-"[:_LONGEST_BASE]
+
+
+def bases_of_pod(pod: str) -> tuple[str, str]:
+    """Return what ``pod_name_base`` of its owner may be: for a generated name, and a numbered one.
+
+    Pods of a StatefulSet are numbered.
+    """
+    return pod[:-_RANDOM], f"{pod.rpartition('-')[0]}-"
 
 
 def supported_owner(owners: Iterable[OwnerReference]) -> OwnerReference | None:

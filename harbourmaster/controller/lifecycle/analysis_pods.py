@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.objects import decode_metadata
-from harbourmaster.gates.owners import REPLICA_SET
+from harbourmaster.gates.owners import REPLICA_SET, pod_name_base
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.analyses import pods_pattern
 from harbourmaster.lifecycle.gated_pods import REVISION_LABEL
@@ -14,13 +14,10 @@ from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
 
 if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-    from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 
-_LONGEST_BASE: Final = 58
-"""Characters that a generated name has before its random ones."""
 _RANDOM: Final = "[a-z0-9]+"
 
 
@@ -38,8 +35,12 @@ async def pods_to_compare(
     sets = [owner for kind, owner in owners.values() if kind == REPLICA_SET]
     for owner in sets:
         alike = caches.alike_replica_sets(owner)
-        own.add(_name_base(owner))
-        former |= {_name_base(sibling) for sibling in alike if sibling.metadata.uid not in recorded}
+        own.add(pod_name_base(owner.metadata.name))
+        former |= {
+            pod_name_base(sibling.metadata.name)
+            for sibling in alike
+            if sibling.metadata.uid not in recorded
+        }
     if sets or not owners:
         return {"pods": pods_pattern(own, _RANDOM), "oldPods": pods_pattern(former, _RANDOM)}
     namespace = version.metadata.namespace
@@ -52,8 +53,3 @@ async def pods_to_compare(
             is_own = described and names_of_pod(described).version == version.metadata.name
             (own if is_own else former).add(metadata.name)
     return {"pods": pods_pattern(own), "oldPods": pods_pattern(former)}
-
-
-def _name_base(replica_set: Owner) -> str:
-    """Return the beginning of the names of a ReplicaSet's pods."""
-    return f"{replica_set.metadata.name}-"[:_LONGEST_BASE]

@@ -21,6 +21,7 @@ from harbourmaster.dashboard.pages import applications, clusters
 from harbourmaster.dashboard.pages.policies import PODS_PATH
 from harbourmaster.dashboard.pages.states import URGENCY, ShownState, show_state
 from harbourmaster.dashboard.sources import lookup, values
+from harbourmaster.gates.owners import bases_of_pod, pod_name_base
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 
@@ -43,9 +44,6 @@ MOST_NODES: Final = 3
 SLICE: Final = 500
 """Pods that are assigned before other tasks may run."""
 _NO_VERSION: Final = ("", "")
-_NAME_BASE: Final = 58
-"""Characters of a name to which controllers append five random ones."""
-_RANDOM: Final = 5
 _BUSY: Final = {"Pending", "ContainerCreating", "PodInitializing", "SchedulingGated"}
 _WORDS: Final = {"SchedulingGated": "Waiting at a gate", "": "Unknown"}
 
@@ -247,12 +245,12 @@ class _Owners:
         self._by_name = {version.metadata.name: version for version in versions}
         self._by_base: dict[str, list[WorkloadVersion]] = defaultdict(list)
         for version in versions:
-            base = f"{version.spec.resource_reference.name}-"[:_NAME_BASE]
+            base = pod_name_base(version.spec.resource_reference.name)
             self._by_base[base].append(version)
 
     def find(self, pod: str, labels: Mapping[str, str]) -> tuple[str, str]:
         """Return the workload of a pod and the name of its version, or "" if that is unknown."""
-        own = self._by_base.get(pod[:-_RANDOM]) or self._by_base.get(f"{pod.rpartition('-')[0]}-")
+        own = next(filter(None, map(self._by_base.get, bases_of_pod(pod))), None)
         version = own[0] if own and len(own) == 1 else None
         if version is None and (metadata := workload_of({}, labels)) is not None:
             version = self._by_name.get(names_of_pod(metadata).version)
