@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
@@ -18,6 +18,11 @@ ROWS: Final = 100
 _LONGEST: Final = 253
 _MOST_PAGES: Final = 100_000
 _MOST_NAMESPACES: Final = 1000
+
+
+def object_path(base: str, namespace: str, name: str) -> str:
+    """Return the path of the page of an object below ``base``."""
+    return f"{base}/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 class PageQuery(Struct, frozen=True):

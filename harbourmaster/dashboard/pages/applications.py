@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -26,7 +25,7 @@ from harbourmaster.dashboard.pages.states import (
     show_state,
     span,
 )
-from harbourmaster.dashboard.query import Listing, select_page
+from harbourmaster.dashboard.query import Listing, object_path, select_page
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, AppVersion, StageStatus
 from harbourmaster.lifecycle.stages import HELD
@@ -136,7 +135,7 @@ def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
 
 def link_of(namespace: str, name: str) -> str:
     """Return the path of the page of an application."""
-    return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return object_path(PATH, namespace, name)
 
 
 def newest_versions(sources: PageSources, visible: Visibility) -> list[AppVersion]:

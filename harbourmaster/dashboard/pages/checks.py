@@ -26,7 +26,7 @@ from harbourmaster.dashboard.pages.states import (
     show_state,
 )
 from harbourmaster.dashboard.plots import Plot, plot
-from harbourmaster.dashboard.query import Listing, select_page
+from harbourmaster.dashboard.query import Listing, object_path, select_page
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.criteria import decode_target
@@ -363,7 +363,7 @@ class _Look:
 
 
 def _path(kind: Resource, metadata: Metadata) -> str:
-    return "/".join((PATH, kind.plural, metadata.namespace, quote(metadata.name, safe="")))
+    return object_path(f"{PATH}/{kind.plural}", metadata.namespace, metadata.name)
 
 
 def _field(obj: Any, path: str) -> Any:  # noqa: ANN401 - of any kind

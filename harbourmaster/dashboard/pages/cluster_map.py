@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.dashboard.pages import applications, clusters
 from harbourmaster.dashboard.pages.policies import PODS_PATH
 from harbourmaster.dashboard.pages.states import URGENCY, ShownState, show_state
+from harbourmaster.dashboard.query import object_path
 from harbourmaster.dashboard.sources import lookup, values
 from harbourmaster.gates.owners import bases_of_pod, pod_name_base
 from harbourmaster.gates.workload import workload_of
@@ -331,5 +332,5 @@ def _groups(namespace: str, pods: Iterable[PodCells]) -> Iterator[MapNode]:
 def _pod(namespace: str, pod: PodCells) -> MapNode:
     node = f"on {pod.node}" if pod.node else "without a node"
     restarts = f", restarts {pod.restarts}" if pod.restarts not in {"", "0"} else ""
-    link = f"{PODS_PATH}/{quote(namespace, safe='')}/{quote(pod.name, safe='')}"
+    link = object_path(PODS_PATH, namespace, pod.name)
     return MapNode("Pod", pod.name, link=link, note=f"{node}, {pod.ready} ready{restarts}")

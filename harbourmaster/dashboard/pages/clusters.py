@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ from harbourmaster.dashboard.pages.states import (
     parts_by_urgency,
     show_state,
 )
-from harbourmaster.dashboard.query import Listing, select_page
+from harbourmaster.dashboard.query import Listing, object_path, select_page
 from harbourmaster.dashboard.sources import values
 from harbourmaster.lifecycle.model import APPLICATION_PREFIX
 from harbourmaster.placement.model import CHECKED, DecisionRecord
@@ -245,7 +245,7 @@ def _application_faults(application: Application) -> Iterator[str]:
 
 def link_of(namespace: str, name: str) -> str:
     """Return the path of the page of an application that is placed."""
-    return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return object_path(PATH, namespace, name)
 
 
 def placement_row(application: Application) -> PlacementRow:
