@@ -142,10 +142,10 @@ def application(
     sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ApplicationPage | None:
     """Build the page of the version in the query, else of the newest; None without a version."""
-    found_versions = shown_versions(sources, visible, query)
-    if found_versions is None:
+    release_and_all = shown_versions(sources, visible, query)
+    if release_and_all is None:
         return None
-    version, versions = found_versions
+    version, versions = release_and_all
     namespace, name = query.namespace, query.name
     sees = visible.sees(WORKLOAD_VERSIONS, namespace)
     listed = () if version.is_of_application else version.spec.workloads
@@ -180,11 +180,13 @@ def application(
     first = next(iter(shown.failed), None)
     read = sources.read or ApplicationRead()
     tasks = tasks_by_version(sources, visible, namespace)
-    is_first = first.check.object if first and first.check else ""
+    first_check = first.check.object if first and first.check else ""
 
     def lane(kind: str, title: str, of: Version, previous: WorkloadVersion | None = None) -> Lane:
         phases = phase_rows(of, start, end, now, facts)
-        checks = [check for phase in phases for check in phase.checks if check.object != is_first]
+        checks = [
+            check for phase in phases for check in phase.checks if check.object != first_check
+        ]
         runs = [report_on_check(task, facts, now) for task in tasks.get(place_of(of), ())]
         return Lane(
             kind=kind,
@@ -217,7 +219,7 @@ def application(
         from_time=format_rfc3339(start),
         to_time=format_rfc3339(end),
         previous=version.spec.previous_version,
-        releases=tuple(map(release, versions[:MOST])),
+        releases=tuple(shown if old is version else release(old) for old in versions[:MOST]),
         lanes=tuple(lanes),
         more=max(len(listed) - MOST, 0),
         sees_workloads=sees,

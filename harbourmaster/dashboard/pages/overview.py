@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
+    from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.model import Version
+    from harbourmaster.lifecycle.phases import Phase
 
 _TALLIES: Final = (
     applications.tally,
@@ -90,9 +92,7 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
         phases = [
             phase
             for phase in phases_of(version)
-            if phase.checks
-            for known in (facts.task_definitions if phase.kind == TASK else facts.definitions,)
-            if not all(name in known for name in definitions_of(phase, version))
+            if phase.checks and _lacks_definition(phase, version, facts)
         ]
         for report in check_reports(version, facts, now, phases=phases):
             if report.fault == "definition-missing":
@@ -101,6 +101,11 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
                 missing.setdefault(f"{name} {report.message}", notice)
     urgent = [*missing.values(), *_dead_providers(sources, visible, now)]
     return _CHECKS.tally(sources, visible, (), (), urgent, lambda notice: notice)
+
+
+def _lacks_definition(phase: Phase, version: Version, facts: Facts) -> bool:
+    known = facts.task_definitions if phase.kind == TASK else facts.definitions
+    return any(name not in known for name in definitions_of(phase, version))
 
 
 def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) -> list[Notice]:

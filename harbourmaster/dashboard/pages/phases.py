@@ -147,8 +147,8 @@ def phase_runs(version: Version, now: datetime) -> tuple[PhaseRun, ...]:
     for place, phase in enumerate(phases):
         start, end = known[place]
         state = state_of(status, phase)
-        is_over = state == DEPRECATED and not _has_begun(version, phase)
-        if not phase.kind and state != PENDING and not is_over:
+        has_run = state != PENDING and (state != DEPRECATED or _has_begun(version, phase))
+        if not phase.kind and has_run:
             # A deployment has no items: it lasts until something of a later phase begins.
             begun = "" if isinstance(version, AppVersion) else version.status.deployment_start_time
             start = moment(begun) or last

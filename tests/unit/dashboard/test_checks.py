@@ -186,24 +186,20 @@ async def test_an_evaluation_has_all_tries_its_release_definition_and_metric(sto
 async def test_a_threshold_that_was_changed_since_is_that_of_the_measurement(stores):
     evaluated(stores, "412.5")
     objective = {"keptnMetricRef": {"name": "p95"}, "evaluationTarget": "<500"}
-    stores.made(
+    define = partial(
+        stores.made,
         "evaluation_definitions",
         EvaluationDefinition,
         "shop",
         "errors",
         spec={"objectives": [objective]},
     )
+    define()
     page = await shown(stores, EVALUATIONS, "pre-errors-1")
     assert page.row.target == "<200"
     # One without a record has that of the definition.
     evaluated(stores, "412.5", measurements={})
-    stores.made(
-        "evaluation_definitions",
-        EvaluationDefinition,
-        "shop",
-        "errors",
-        spec={"objectives": [objective]},
-    )
+    define()
     page = await shown(stores, EVALUATIONS, "pre-errors-1")
     assert (page.row.target, page.plots) == ("<500", ())
 
