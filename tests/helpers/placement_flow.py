@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import uuid
+from datetime import timedelta
 from types import SimpleNamespace
 
 import msgspec
@@ -23,6 +24,7 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     SECRETS,
 )
+from harbourmaster.api.times import utc_now
 from harbourmaster.controller.controller import run_unguarded
 from harbourmaster.controller.placement.context import DeploymentCaches
 from harbourmaster.controller.placement.deployment import DeploymentControllers
@@ -77,12 +79,16 @@ class Placed(Namespaced):
     @contextlib.asynccontextmanager
     async def deploying(self, since=str, guard=run_unguarded, **settings):
         """Run the controllers, as the leader; ``since`` tells when they were switched on."""
+        # Virtual time would pass many times while the real time of a deadline does not come.
+        loop, begun = asyncio.get_running_loop(), utc_now()
+        start = loop.time()
         self.deployment = DeploymentControllers(
             self.client,
             MemberSettings(**{**QUICK, **settings}),
             events=self.events,
             metrics=create_controller_metrics("0", ["clusters", "deployer"]),
             since=since,
+            now=lambda: begun + timedelta(seconds=loop.time() - start),
         )
         caches = self.deployment.caches
         for mirror in (caches.applications, caches.clusters):
